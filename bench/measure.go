@@ -24,6 +24,7 @@ type state struct {
 	allocs      uint64
 	redisCPU    time.Duration
 	redisCounts map[string]int64 // calls by command, including those in scripts
+	redisBytes  int64            // received and sent
 }
 
 // A usage is the difference between two states.
@@ -35,6 +36,7 @@ type usage struct {
 	allocs    uint64
 	redisCPU  time.Duration
 	commands  int64 // sent by the contender
+	bytes     int64 // of commands and replies
 }
 
 func (u usage) rate() float64         { return u.ops / u.elapsed.Seconds() }
@@ -46,7 +48,7 @@ func millis(d time.Duration) float64  { return float64(d.Nanoseconds()) / 1e6 }
 type probe struct{ rdb *redis.Client }
 
 func (p probe) state(ops float64) (s state, err error) {
-	info, err := p.rdb.Info(context.Background(), "cpu", "commandstats").Result()
+	info, err := p.rdb.Info(context.Background(), "cpu", "stats", "commandstats").Result()
 	if err != nil {
 		return s, err
 	}
@@ -60,6 +62,12 @@ func (p probe) state(ops float64) (s state, err error) {
 				return s, fmt.Errorf("INFO cpu: %w", err)
 			}
 			s.redisCPU += time.Duration(seconds * 1e9)
+		case name == "total_net_input_bytes" || name == "total_net_output_bytes":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return s, fmt.Errorf("INFO stats: %w", err)
+			}
+			s.redisBytes += n
 		case strings.HasPrefix(name, "cmdstat_"):
 			calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 			if s.redisCounts[strings.TrimPrefix(name, "cmdstat_")], err = strconv.ParseInt(calls, 10, 64); err != nil {
@@ -93,6 +101,7 @@ func since(a, b state, contender string) usage {
 		clientCPU: b.clientCPU - a.clientCPU,
 		allocs:    b.allocs - a.allocs,
 		redisCPU:  b.redisCPU - a.redisCPU,
+		bytes:     b.redisBytes - a.redisBytes,
 	}
 	for _, command := range commandsOf[contender] {
 		u.commands += b.redisCounts[command] - a.redisCounts[command]

@@ -18,6 +18,7 @@ const (
 	allocations    = "allocations/cycle"
 	redisMicros    = "Redis CPU us/cycle"
 	commandsACycle = "commands/cycle"
+	bytesACycle    = "bytes/cycle"
 )
 
 // uncontended measures cycles of acquire and release, with a separate lock for each goroutine.
@@ -73,4 +74,5 @@ func (b *bench) addUsage(scenario, variant, contender string, u usage) {
 	b.add(scenario, variant, contender, allocations, u.per(float64(u.allocs)))
 	b.add(scenario, variant, contender, redisMicros, u.per(micros(u.redisCPU)))
 	b.add(scenario, variant, contender, commandsACycle, u.per(float64(u.commands)))
+	b.add(scenario, variant, contender, bytesACycle, u.per(float64(u.bytes)))
 }

@@ -32,14 +32,14 @@ var costs = map[string]struct {
 	guard float64 // of the adapter and package guard: the request, its context, and the lock's name
 	all   float64 // with those of core, and of the Redis client for both commands
 }{
-	hosts.ServeMux.Name: {3, 21},
-	hosts.Chi.Name:      {3, 21},
-	hosts.Gin.Name:      {7, 25}, // two more are the map of net/http for path values
-	hosts.Echo.Name:     {8, 26}, // as in Gin, and Echo calls its middleware for each request
+	hosts.ServeMux.Name: {3, 17},
+	hosts.Chi.Name:      {3, 17},
+	hosts.Gin.Name:      {7, 21}, // two more are the map of net/http for path values
+	hosts.Echo.Name:     {8, 22}, // as in Gin, and Echo calls its middleware for each request
 }
 
 // mostOfFirstRun bounds the allocations that idempotency adds to the first request of a key.
-const mostOfFirstRun = 97
+const mostOfFirstRun = 94
 
 var (
 	byOrder = guard.Config{Key: keyfuncs.PathValue("id"), WaitTime: 5 * time.Second}

@@ -32,6 +32,7 @@ type duplex struct {
 	hangUp     func()        // closes the connection
 	within     time.Duration // the time to answer a flight
 	background func(func())
+	look       func() // interrupt, which is allocated once
 
 	peer    peer
 	users   int         // flights that were given the line; guarded by the mutex of its lane
@@ -262,7 +263,7 @@ func (f *flight) wait() error {
 // watch makes the end of the caller's context interrupt reading and writing.
 func (f *flight) watch() {
 	if f.unwatch == nil && f.until.Done() != nil {
-		f.unwatch = context.AfterFunc(f.until.Context, f.line.interrupt)
+		f.unwatch = context.AfterFunc(f.until.Context, f.line.look)
 	}
 }
 

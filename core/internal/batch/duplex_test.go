@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -37,10 +38,10 @@ func waitForLines(t *testing.T, b *Batcher, n int) {
 		if now >= n {
 			return
 		}
-		if time.Now().After(end) {
-			t.Fatalf("the lane has %d lines, want %d", now, n)
+		if r := b.stay(soonCall("warm")); r.Err != nil || time.Now().After(end) {
+			t.Errorf("the lane has %d lines, want %d; %v", now, n, r.Err)
+			return
 		}
-		mustAnswer(t, b, "warm")
 	}
 }
 
@@ -126,17 +127,20 @@ func TestDuplex_Interrupt(t *testing.T) {
 func TestDuplex_SlowLineKeepsNoOtherBack(t *testing.T) {
 	t.Parallel()
 	b, proxy := lined(t)
-	waitForLinesInUse := func(n int) (held *redistest.Rule, calls []*Call) {
-		held = proxy.OnEvery(func(args []string) bool { return probes(args) && strings.HasPrefix(args[3], "held") }, redistest.HoldReply)
-		for i := range n {
-			c := soonCall(fmt.Sprint("held", i))
-			calls = append(calls, c)
-			b.Send(c, time.Now())
-		}
-		<-held.Hit()
-		return held, calls
+	var warm sync.WaitGroup
+	for range 2 * mostLines {
+		warm.Go(func() { waitForLines(t, b, mostLines) })
 	}
-	held, calls := waitForLinesInUse(6)
+	warm.Wait()
+	held := proxy.OnEvery(func(args []string) bool { return probes(args) && strings.HasPrefix(args[3], "held") }, redistest.HoldReply)
+	var calls []*Call
+	for i := range mostLines {
+		calls = append(calls, soonCall(fmt.Sprint("held", i)))
+		b.Send(calls[i], time.Now())
+	}
+	for end := time.Now().Add(20 * time.Second); !allSlow(b) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	began := time.Now()
 	for i := range 50 {
 		mustAnswer(t, b, fmt.Sprint("free", i))
@@ -151,6 +155,15 @@ func TestDuplex_SlowLineKeepsNoOtherBack(t *testing.T) {
 			t.Error(r.Err)
 		}
 	}
+}
+
+// allSlow reports whether the oldest flight of each line of the lane of ordinary calls is slow.
+func allSlow(b *Batcher) bool {
+	l := b.server.of[Ordinary]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slow := time.Now().Add(-l.slowAfterLocked())
+	return !slices.ContainsFunc(l.busy, func(r *runner) bool { return r.started.After(slow) })
 }
 
 // A connection that the server has closed while nothing was in flight costs no call its reply.
@@ -232,12 +245,22 @@ func TestLimits_FollowTheRoundTrip(t *testing.T) {
 	r.reset(5*time.Millisecond, began)
 	r.add(50*time.Microsecond, began)
 	r.add(9*time.Millisecond, began)
-	if got := r.least(); got != 50*time.Microsecond {
-		t.Errorf("the round trip is %s, want the least of the latest", got)
+	want := func(what string, least time.Duration) {
+		t.Helper()
+		if got := r.least(); got != least {
+			t.Errorf("%s: the round trip is %s, want %s", what, got, least)
+		}
 	}
-	if r.due(began.Add(remeasure-1)) || !r.due(began.Add(remeasure)) {
-		t.Error("a measurement counts for another time than remeasure")
+	want("at once", 50*time.Microsecond)
+	if r.due(began.Add(leastRemeasure-1)) || !r.due(began.Add(leastRemeasure)) {
+		t.Error("a measurement near the server counts for another time than leastRemeasure")
 	}
+	r.add(4*time.Millisecond, began.Add(halfMinute))
+	want("in the next half minute", 50*time.Microsecond)
+	r.add(6*time.Millisecond, began.Add(2*halfMinute))
+	want("when that sample is too old", 4*time.Millisecond)
+	r.add(8*time.Millisecond, began.Add(3*halfMinute))
+	want("later", 6*time.Millisecond)
 }
 
 // parseReply reads what go-redis reads, whatever pieces it arrives in.
