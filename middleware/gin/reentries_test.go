@@ -63,7 +63,8 @@ func TestHandleContext_ManyReEntries(t *testing.T) {
 				return ctx.n.Load()
 			}
 			began := time.Now()
-			if few, many := asked(2), asked(manyEntries); many > few {
+			// An acquire whose context can end asks it twice more once its client has dialed a line.
+			if few, many := asked(2), asked(manyEntries); many > few+2 {
 				t.Errorf("2 entries ask the request's context %d times, %d entries %d times", few, manyEntries, many)
 			}
 			if took := time.Since(began); took > time.Minute {

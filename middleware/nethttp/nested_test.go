@@ -100,7 +100,8 @@ func TestNew_NestedLookups(t *testing.T) {
 			}
 			return ctx.n.Load()
 		}
-		if few, many := asked(2), asked(100); many > few {
+		// An acquire whose context can end asks it twice more once its client has dialed a line.
+		if few, many := asked(2), asked(100); many > few+2 {
 			t.Errorf("%s: 2 guards ask %d times, 100 ask %d times", name, few, many)
 		}
 	}

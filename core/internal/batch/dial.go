@@ -37,10 +37,14 @@ func dialDuplex(ctx context.Context, node *redis.Client, within time.Duration, b
 		hangUp()
 		return nil, 0, err
 	}
-	if own := node.Options().ReadTimeout; own > 0 {
-		within = min(within, own)
+	own := node.Options()
+	if own.ReadTimeout > 0 {
+		within = min(within, own.ReadTimeout)
 	}
-	d := &duplex{conn: t.conn, hangUp: hangUp, within: within, background: background}
+	d := &duplex{conn: t.conn, hangUp: hangUp, within: within, background: background, idleTime: own.ConnMaxIdleTime}
+	if own.ConnMaxLifetime > 0 {
+		d.expires = time.Now().Add(own.ConnMaxLifetime)
+	}
 	d.conn.lent, d.look = true, d.interrupt
 	d.peer.bind(d.conn.Conn)
 	_ = d.conn.Conn.SetDeadline(time.Now().Add(within))

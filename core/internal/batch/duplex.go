@@ -34,6 +34,10 @@ type duplex struct {
 	background func(func())
 	look       func() // interrupt, which is allocated once
 
+	// As the options of the Redis client say.
+	idleTime time.Duration // how long the line may be silent; not above 0: for ever
+	expires  time.Time     // zero: never
+
 	peer    peer
 	users   int         // flights that were given the line; guarded by the mutex of its lane
 	retired atomic.Bool // takes no further flights, and ends when it has none; set with mu held
@@ -306,13 +310,13 @@ const mostKept = 64 << 10
 // prepare sets the read deadline and makes room to read. It returns false if f need not read any
 // more.
 func (d *duplex) prepare(f *flight) bool {
-	if free := cap(d.in) - len(d.in); free < 512 {
-		d.in = append(make([]byte, 0, max(4096, 2*cap(d.in))), d.in...)
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if f.state == complete || f.until.over() {
+	if f.state == complete || f.until.over() { // the next reader has the buffer, if f is complete
 		return false
+	}
+	if free := cap(d.in) - len(d.in); free < 512 {
+		d.in = append(make([]byte, 0, max(4096, 2*cap(d.in))), d.in...)
 	}
 	by := f.due(d.within)
 	// A deadline that is too early only makes the reader look once more.
@@ -458,19 +462,21 @@ func (d *duplex) retire() {
 	}
 }
 
-// usable reports whether the line takes flights. It retires one that is not to be trusted: its oldest
-// flight is slow, the server has hung up, or has shown on another connection that it is gone.
+// usable reports whether the line takes flights. It retires one that is too old, and one that is not
+// to be trusted: its oldest flight is slow, the server has hung up, or has shown on another connection
+// that it is gone.
 func (d *duplex) usable(now time.Time, slowAfter time.Duration) bool {
 	if d.retired.Load() {
 		return false
 	}
-	slow, ended := false, false
+	slow, ended := false, !d.expires.IsZero() && now.After(d.expires)
 	if d.users > 0 {
 		d.mu.Lock()
 		slow = d.flights.len() > 0 && now.Sub(d.flights.first().sent) >= slowAfter
 		d.mu.Unlock()
-	} else {
-		ended = d.peer.hasEnded()
+	} else if !ended {
+		silent := clock.MomentOf(now).Since(clock.Moment(d.heard.Load()))
+		ended = d.idleTime > 0 && silent > d.idleTime || d.peer.hasEnded()
 	}
 	if slow || ended || !d.trusted() {
 		d.retire()

@@ -190,35 +190,84 @@ func TestDuplex_ClosedByTheServer(t *testing.T) {
 	}
 }
 
-// Many callers get their own replies, in parcels and alone, while others leave.
-func TestDuplex_Crowd(t *testing.T) {
+// A line is replaced when it is older, or was silent for longer, than the Redis client's options allow.
+func TestDuplex_Age(t *testing.T) {
 	t.Parallel()
-	b, _ := lined(t)
-	var wg sync.WaitGroup
-	for i := range 64 {
-		wg.Go(func() {
-			for j := range 50 {
-				key := fmt.Sprint(i, ":", j)
-				ctx, cancel := context.WithCancel(t.Context())
-				if (i+j)%7 == 0 {
-					go cancel()
-				}
-				c := &Call{Call: lua.Acquire(key, "me", time.Minute), Deadline: time.Now().Add(30 * time.Second), Reply: make(chan Reply, 1)}
-				r, left := b.Do(c, time.Now(), Until{Context: ctx})
-				cancel()
-				if left {
-					if b.Withdraw(c) {
-						continue
+	for name, change := range map[string]func(o *redis.Options){
+		"lifetime":  func(o *redis.Options) { o.ConnMaxLifetime = time.Millisecond },
+		"idle time": func(o *redis.Options) { o.ConnMaxIdleTime = time.Millisecond },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := New(Config{Redis: one(redistest.Start(t).ClientWith(t, change)), Timeout: 30 * time.Second})
+			t.Cleanup(b.Close)
+			var lines []*duplex
+			for end := time.Now().Add(20 * time.Second); len(lines) < 3; time.Sleep(2 * time.Millisecond) {
+				mustAnswer(t, b, "k")
+				l := b.server.of[Ordinary]
+				l.mu.Lock()
+				for _, d := range l.lines {
+					if !slices.Contains(lines, d) {
+						lines = append(lines, d)
 					}
-					r = <-c.Reply
 				}
-				if answer, err := c.ReadAcquire(r.Value); r.Err != nil || err != nil || !answer.Granted {
-					t.Errorf("%s: %v %v %v", key, r, answer, err)
+				l.mu.Unlock()
+				if time.Now().After(end) {
+					t.Fatalf("%d lines one after the other, want 3", len(lines))
 				}
+			}
+			if lines[0] == lines[1] || !lines[0].retired.Load() {
+				t.Error("the first line is still in use")
 			}
 		})
 	}
-	wg.Wait()
+}
+
+// Many callers get their own replies, in parcels near the server and on shared lines far from it, while
+// others leave.
+func TestDuplex_Crowd(t *testing.T) {
+	t.Parallel()
+	for name, delay := range map[string]time.Duration{"near": 0, "far": time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := redistest.Start(t).Proxy(t)
+			if delay > 0 {
+				proxy.OnEvery(func([]string) bool { return true }, redistest.Delay(delay))
+			}
+			b := New(Config{Redis: one(proxy.Client(t)), Timeout: 30 * time.Second})
+			t.Cleanup(b.Close)
+			waitForLines(t, b, 1)
+			var wg sync.WaitGroup
+			for i := range 64 {
+				wg.Go(func() {
+					for j := range 50 {
+						acquireInCrowd(t, b, fmt.Sprint(i, ":", j), (i+j)%7 == 0)
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// acquireInCrowd takes a lock, and leaves at some time if it is told to.
+func acquireInCrowd(t *testing.T, b *Batcher, key string, leaves bool) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if leaves {
+		go cancel()
+	}
+	c := &Call{Call: lua.Acquire(key, "me", time.Minute), Deadline: time.Now().Add(30 * time.Second), Reply: make(chan Reply, 1)}
+	r, left := b.Do(c, time.Now(), Until{Context: ctx})
+	if left {
+		if b.Withdraw(c) {
+			return
+		}
+		r = <-c.Reply
+	}
+	if answer, err := c.ReadAcquire(r.Value); r.Err != nil || err != nil || !answer.Granted {
+		t.Errorf("%s: %v %v %v", key, r, answer, err)
+	}
 }
 
 // When a line fails, each call in flight learns that, once.
