@@ -18,7 +18,8 @@ import (
 // goroutine: of those who wait for an answer one writes for all, and the one whose answer is next
 // reads for all.
 //
-//	flight: unsent -> in flight    it was put in line to be written
+//	flight: fresh -> unsent        the line takes no flights
+//	flight: fresh -> in flight     it was put in line to be written
 //	flight: in flight -> complete  its replies were read, or the connection failed
 //
 //	reader: none -> a flight       it is the only one in flight
@@ -62,6 +63,7 @@ type flight struct {
 	until   Until   // when its goroutine leaves; changed with the mutex of the line held
 	request []byte
 	cmd     [1]redis.Cmder // of a flight of one
+	left    bool           // the caller of exchange has left; another goroutine must await the replies
 	unwatch func() bool    // undoes watch
 	wake    chan struct{}  // holds one token: look at the fields below
 
@@ -78,7 +80,8 @@ type flight struct {
 type state uint8
 
 const (
-	unsent state = iota // nothing was written, and nothing will be
+	fresh  state = iota
+	unsent       // nothing was written, and nothing will be, because the line takes no flights
 	inFlight
 	complete
 )
@@ -117,6 +120,9 @@ var (
 // exchange sends commands and waits for their replies. errLeft means that another goroutine must
 // await them, errRetired that nothing was sent.
 func (f *flight) exchange(cmds []redis.Cmder) error {
+	if f.left { // a hook of the Redis client tries again
+		return errLeft
+	}
 	f.request = f.request[:0]
 	for _, cmd := range cmds {
 		f.request = appendCommand(f.request, cmd.Args())
@@ -129,7 +135,9 @@ func (f *flight) exchange(cmds []redis.Cmder) error {
 		f.watch()
 		f.line.flush(f)
 	}
-	return f.await(cmds)
+	err = f.await(cmds)
+	f.left = err == errLeft
+	return err
 }
 
 // enlist adds a flight to those in flight. It reports whether the caller must write it, because no

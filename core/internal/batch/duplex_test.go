@@ -361,3 +361,49 @@ func FuzzParseReply(f *testing.F) {
 		}
 	})
 }
+
+// A hook that tries again does not confuse a line when a caller leaves.
+func TestDuplex_HookTriesAgain(t *testing.T) {
+	t.Parallel()
+	proxy := redistest.Start(t).Proxy(t)
+	rdb := proxy.Client(t)
+	rdb.AddHook(stubborn{})
+	b := New(Config{Redis: one(rdb), Timeout: 30 * time.Second})
+	t.Cleanup(b.Close)
+	waitForLines(t, b, 1)
+	for i := range 10 {
+		held := proxy.OnMatch(1, probes, redistest.HoldReply)
+		ctx, leave := context.WithCancel(t.Context())
+		c, done := soonCall(fmt.Sprint("left", i)), make(chan bool, 1)
+		go func() {
+			_, left := b.Do(c, time.Now(), Until{Context: ctx})
+			done <- left
+		}()
+		<-held.Hit()
+		leave()
+		<-done
+		held.Release()
+		if r := <-c.Reply; r.Err != nil {
+			t.Error(r.Err)
+		}
+		mustAnswer(t, b, "next")
+	}
+}
+
+// stubborn is a hook that sends each script twice.
+type stubborn struct{}
+
+func (stubborn) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (stubborn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			_ = next(ctx, cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (stubborn) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

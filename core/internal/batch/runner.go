@@ -188,8 +188,10 @@ func (r *runner) exchange(rdb redis.UniversalClient, args func(lua.Call) []any, 
 		r.wait = redis.NewCmd(&r.ctx, "WAIT", r.lane.b.cfg.Acks, r.lane.b.cfg.AckTimeout.Milliseconds())
 		r.cmds = append(r.cmds, onceCmd{r.wait})
 	}
+	r.flight.state, r.flight.left = fresh, false
 	err := r.send(rdb)
-	if err != nil && (errors.Is(err, errLeft) || errors.Is(err, errRetired)) {
+	// A hook of the Redis client may have returned another error, or none.
+	if r.flight.left || r.flight.state == unsent {
 		return false
 	}
 	r.collect(err)
@@ -317,6 +319,9 @@ func (l *lane) deliver(c *Call, reply Reply) {
 // kept is how many calls an idle runner keeps room for. It frees the memory after a burst.
 const kept = 128
 
+// keptBytes is how large a request may be whose buffer it keeps.
+const keptBytes = 16 << 10
+
 // nextLocked empties the runner and loads it with queued calls, if it may start them.
 func (r *runner) nextLocked(now time.Time) (more bool) {
 	l := r.lane
@@ -326,6 +331,9 @@ func (r *runner) nextLocked(now time.Time) (more bool) {
 	clear(r.joined)
 	clear(r.calls)
 	r.slots, r.cmds = r.slots[:0], r.cmds[:0]
+	if cap(r.flight.request) > keptBytes {
+		r.flight.request = nil
+	}
 	l.unloadLocked(r)
 	if more = l.canStartLocked(now); more {
 		l.loadLocked(r, now)
