@@ -341,24 +341,3 @@ func TestLog_ManyLocks(t *testing.T) {
 	}
 	proxy.Restore()
 }
-
-// The last of many tries may be cut short by the deadline. What Redis answered before counts.
-func TestLog_LastTryCutShort(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var out lockedBuffer
-	c, proxy := b.proxied(t, logTo(&out), commandTimeout(2*time.Second))
-	mustCycle(t, c, "a")
-	var refuses atomic.Bool
-	refuses.Store(true)
-	proxy.OnEvery(func(args []string) bool { return runs(acquireScript)(args) && refuses.Load() }, redistest.ReplyWith(readOnly))
-	late := proxy.OnEvery(func(args []string) bool { return runs(acquireScript)(args) && !refuses.Load() }, redistest.DropReply)
-	time.AfterFunc(1850*time.Millisecond, func() { refuses.Store(false) }) // the tries are 100 ms apart by then
-	_, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second})
-	wantErr(t, "Acquire", err, ErrReadOnly)
-	late.Remove()
-	if text := out.String(); strings.Contains(text, "does not answer") || !strings.Contains(text, "read-only replica") {
-		t.Errorf("the log: %s", text)
-	}
-	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
-}

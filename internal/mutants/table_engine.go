@@ -182,7 +182,7 @@ var engineMutants = []mutant{
 	},
 	{
 		promise: "a caller that leaves does not wait for the connection it reads from",
-		file:    "core/internal/batch/duplex.go",
+		file:    "core/internal/batch/flight.go",
 		old:     "f.unwatch = context.AfterFunc(f.until.Context, f.line.look)",
 		new:     "f.unwatch = func() bool { return true }",
 		nets:    []string{"core/internal/batch TestDuplex_CallersLeave"},

@@ -131,7 +131,8 @@ func (c *conn) trusted() bool {
 	return c.dialed >= c.all.redialed.Load() && c.heard.Load() >= c.all.muted.Load()
 }
 
-// Write refuses a script on a connection that is not trusted.
+// Write refuses a script on a connection that is not trusted. If it fails before the server has said
+// anything, it returns why.
 func (c *conn) Write(b []byte) (int, error) {
 	if isScript(b) {
 		now := clock.Now()
@@ -143,7 +144,11 @@ func (c *conn) Write(b []byte) (int, error) {
 		}
 		c.all.asked.Store(int64(now))
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	if err != nil && !c.greeted.Load() {
+		err = &ConnectError{explainRefusal(c.Conn, err)}
+	}
+	return n, err
 }
 
 // SetReadDeadline shortens the time for the answer to a script.

@@ -101,9 +101,19 @@ func probes(args []string) bool {
 	return len(args) > 3 && strings.HasPrefix(strings.ToUpper(args[0]), "EVAL")
 }
 
-// Closing ends the wait of a caller that reads, after Interrupt.
+// Closing ends the wait of a caller that reads, after Interrupt, even if its line was retired
+// meanwhile.
 func TestDuplex_Interrupt(t *testing.T) {
 	t.Parallel()
+	for name, retired := range map[string]bool{"a line in use": false, "a retired line": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testInterrupt(t, retired)
+		})
+	}
+}
+
+func testInterrupt(t *testing.T, retired bool) {
 	b, proxy := lined(t)
 	held := proxy.OnMatch(1, probes, redistest.HoldReply)
 	closing, c, done := make(chan struct{}), soonCall("k"), make(chan bool, 1)
@@ -112,6 +122,15 @@ func TestDuplex_Interrupt(t *testing.T) {
 		done <- left
 	}()
 	<-held.Hit()
+	if retired {
+		l := b.server.of[Ordinary]
+		l.mu.Lock()
+		for _, d := range l.lines {
+			d.retire()
+		}
+		l.mu.Unlock()
+		mustAnswer(t, b, "k") // a lane looks at its lines when it sends
+	}
 	close(closing)
 	b.Interrupt()
 	if left := <-done; !left {
@@ -223,6 +242,34 @@ func TestDuplex_Age(t *testing.T) {
 	}
 }
 
+// Close waits for the goroutines that hang up the lines, whatever is in flight.
+func TestDuplex_CloseUnderLoad(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	for range 100 {
+		b := New(Config{Redis: one(srv.Client(t)), Timeout: 30 * time.Second})
+		waitForLines(t, b, 1)
+		var callers sync.WaitGroup
+		for range 12 {
+			callers.Go(func() {
+				for {
+					switch r := b.stay(soonCall("k")); r.Err {
+					case nil:
+					case ErrClosed:
+						return
+					default:
+						t.Error(r.Err)
+						return
+					}
+				}
+			})
+		}
+		mustAnswer(t, b, "k")
+		b.Close()
+		callers.Wait()
+	}
+}
+
 // Many callers get their own replies, in parcels near the server and on shared lines far from it, while
 // others leave.
 func TestDuplex_Crowd(t *testing.T) {
@@ -304,11 +351,11 @@ func TestLimits_FollowTheRoundTrip(t *testing.T) {
 	if r.due(began.Add(leastRemeasure-1)) || !r.due(began.Add(leastRemeasure)) {
 		t.Error("a measurement near the server counts for another time than leastRemeasure")
 	}
-	r.add(4*time.Millisecond, began.Add(halfMinute))
+	r.add(4*time.Millisecond, began.Add(sampleTime))
 	want("in the next half minute", 50*time.Microsecond)
-	r.add(6*time.Millisecond, began.Add(2*halfMinute))
+	r.add(6*time.Millisecond, began.Add(2*sampleTime))
 	want("when that sample is too old", 4*time.Millisecond)
-	r.add(8*time.Millisecond, began.Add(3*halfMinute))
+	r.add(8*time.Millisecond, began.Add(3*sampleTime))
 	want("later", 6*time.Millisecond)
 }
 

@@ -2,7 +2,6 @@ package batch
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,10 +112,15 @@ func (l *lane) sendInline(c *Call, now time.Time, until Until) (r *runner, sent 
 		return nil, false
 	}
 	l.enqueueLocked(c)
-	if l.queue.len == 1 && l.canStartLocked(now) && (until == Until{} || l.lineLocked(now) != nil && c.Size() <= mostInline) {
+	if l.queue.len == 1 && l.canStartLocked(now) {
 		r = l.idleRunnerLocked()
 		l.loadLocked(r, now)
-		r.flight.until = until
+		if mayLeave := until != (Until{}); mayLeave && (r.line == nil || c.Size() > mostInline) {
+			l.wakeLocked(r)
+			r = nil
+		} else {
+			r.flight.until = until
+		}
 	}
 	l.dispatchLocked(now)
 	return r, true
@@ -146,64 +150,6 @@ func (l *lane) wakeLocked(r *runner) {
 		l.b.wg.Go(r.run)
 	}
 	r.wake <- struct{}{}
-}
-
-// mostLines is how many lines a lane has if several calls at a time need them. With a line of its
-// own, a call does not wait for one that is slow, and neither a goroutine for another one's reading.
-// As many again may be retired and have calls in flight.
-const mostLines = 4
-
-// lineLocked returns the line for a flight that starts now: one that is free, or else the first, if
-// there can be no further one. nil: the flight goes through the client's pool.
-func (l *lane) lineLocked(now time.Time) *duplex {
-	for i := 0; i < len(l.lines); {
-		switch d := l.lines[i]; {
-		case !d.usable(now, l.slowAfterLocked()):
-			l.lines = slices.Delete(l.lines, i, i+1)
-			l.retired = append(l.retired, d)
-		case d.users == 0:
-			return d
-		default:
-			i++
-		}
-	}
-	l.retired = slices.DeleteFunc(l.retired, func(d *duplex) bool { return d.users == 0 })
-	if len(l.lines) < mostLines && len(l.lines)+len(l.retired) < 2*mostLines {
-		l.dialLocked(now)
-	}
-	if l.dialing || len(l.lines) == 0 {
-		return nil
-	}
-	return l.lines[0]
-}
-
-// dialPause is the time between two attempts to dial a line.
-const dialPause = time.Second
-
-// dialLocked begins to dial a line. Until it is there, flights go through the client's pool.
-func (l *lane) dialLocked(now time.Time) {
-	if !l.shares || l.dialing || l.closed || now.Before(l.dialAt) {
-		return
-	}
-	l.dialing, l.dialAt = true, now.Add(dialPause)
-	l.b.wg.Go(func() {
-		d, took, err := dialDuplex(l.b.ctx, l.node, l.b.cfg.Timeout*9/8, l.b.wg.Go)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.dialing = false
-		switch {
-		case err != nil:
-		case l.closed:
-			d.retire()
-		case len(l.lines) == 0:
-			l.trip.reset(took, time.Now())
-			fallthrough
-		default:
-			l.lines = append(l.lines, d)
-			l.dialAt = time.Time{}
-			l.dispatchLocked(time.Now())
-		}
-	})
 }
 
 // limitsLocked returns the limits of flights that start now.
@@ -316,7 +262,6 @@ func (l *lane) unloadLocked(r *runner) {
 		r.line.users--
 		r.line = nil
 	}
-	l.b.wg.Done()
 }
 
 // contextLocked returns the context of the commands started about now. They share it, because a
@@ -406,15 +351,6 @@ func (l *lane) restLocked(r *runner) {
 		l.idle = append(l.idle, r)
 	} else {
 		close(r.wake)
-	}
-}
-
-// interrupt makes a caller that reads look whether it may leave.
-func (l *lane) interrupt() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, d := range l.lines {
-		d.interrupt()
 	}
 }
 

@@ -97,6 +97,23 @@ func (m *mismatch) explainEnd(c *conn, err error) error {
 	return fmt.Errorf("%w: %w", found, err)
 }
 
+// explainRefusal returns why a write failed on a connection from which nothing was read. With TLS 1.3
+// a server that wants another certificate says so after the client has finished the handshake, and
+// hangs up. A client that still writes learns only that the connection was reset, unless it reads.
+func explainRefusal(c net.Conn, err error) error {
+	_ = c.SetReadDeadline(time.Now().Add(probeTime))
+	if _, why := c.Read(make([]byte, 1)); isAlert(why) {
+		return why
+	}
+	return err
+}
+
+// isAlert reports whether the peer has ended TLS with an alert.
+func isAlert(err error) bool {
+	var alert *net.OpError
+	return errors.As(err, &alert) && alert.Op == "remote error"
+}
+
 func (m *mismatch) known() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -142,6 +159,5 @@ func speaksTLS(addr net.Addr) bool {
 	_ = plain.SetDeadline(time.Now().Add(probeTime))
 	// Nothing is sent over this connection, so it does not matter whose certificate it is.
 	err = tls.Client(plain, &tls.Config{InsecureSkipVerify: true}).Handshake() //nolint:gosec // see above
-	var alert *net.OpError
-	return err == nil || errors.As(err, &alert) && alert.Op == "remote error"
+	return err == nil || isAlert(err)
 }

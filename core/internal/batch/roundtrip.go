@@ -15,7 +15,8 @@ type roundTrip struct {
 }
 
 const (
-	halfMinute = 30 * time.Second
+	// sampleTime is how long a half lasts.
+	sampleTime = 30 * time.Second
 	// A crowd is measured about every remeasure round trips, which costs it two of them.
 	remeasure                     = 250
 	leastRemeasure, mostRemeasure = time.Second, 5 * time.Second
@@ -27,7 +28,7 @@ func (t *roundTrip) reset(d time.Duration, now time.Time) {
 }
 
 func (t *roundTrip) add(d time.Duration, now time.Time) {
-	if now.Sub(t.half) >= halfMinute {
+	if now.Sub(t.half) >= sampleTime {
 		t.before, t.current, t.half = t.current, 0, now
 	}
 	if t.at = now; t.current == 0 || d < t.current {

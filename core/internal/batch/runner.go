@@ -345,5 +345,6 @@ func (r *runner) nextLocked(now time.Time) (more bool) {
 	}
 	l.dispatchLocked(now)
 	l.endLocked()
+	l.b.wg.Done() // of the calls just finished; last, because endLocked may start a goroutine
 	return more
 }

@@ -54,6 +54,32 @@ func acquires(args []string) bool { return args[0] == "EVALSHA" || args[0] == "E
 
 func acquire(name string) lua.Call { return lua.Acquire(name, "owner:1", time.Second) }
 
+// The deadline may cut the last of many tries short. What Redis answered before says more then.
+func TestOp_Blame(t *testing.T) {
+	t.Parallel()
+	r, _ := newRunner(t)
+	readOnly, refused := redisError("READONLY x"), errors.New("connection refused")
+	justNow, longAgo := time.Now().Add(patience), time.Now().Add(-patience) // the test may be slow
+	for _, test := range []struct {
+		what      string
+		begun     time.Time // the last try
+		earlier   error
+		err, want error
+	}{
+		{"a short try after an answer", justNow, readOnly, batch.ErrUnanswered, readOnly},
+		{"a try that was never sent", justNow, readOnly, batch.ErrUnsent, readOnly},
+		{"a long try after an answer", longAgo, readOnly, batch.ErrUnanswered, batch.ErrUnanswered},
+		{"a short try after another error", justNow, refused, batch.ErrUnanswered, batch.ErrUnanswered},
+		{"an only try", justNow, nil, batch.ErrUnanswered, batch.ErrUnanswered},
+		{"an answer", justNow, readOnly, refused, refused},
+	} {
+		x := &Op{r: r, begun: test.begun, earlier: test.earlier}
+		if got := x.blame(test.err); got != test.want {
+			t.Errorf("%s: %v, want %v", test.what, got, test.want)
+		}
+	}
+}
+
 func TestOp_Outcome(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
