@@ -270,6 +270,54 @@ func TestDuplex_CloseUnderLoad(t *testing.T) {
 	}
 }
 
+// While a further line is dialed, few flights go through the pool, and the others share a line. A dial
+// takes many round trips, and the pool has few connections.
+func TestDuplex_SharedWhileAnotherIsDialed(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	l := b.server.of[Ordinary]
+	l.mu.Lock()
+	for l.dialing { // the line that waitForLines has waited for is not the last one to be dialed
+		l.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		l.mu.Lock()
+	}
+	l.dialing = true // for the rest of the test
+	for _, d := range l.lines[1:] {
+		d.retire()
+	}
+	l.lines = l.lines[:1]
+	l.trip.reset(time.Second, time.Now()) // far away, so that each call is a flight
+	l.mu.Unlock()
+	held := proxy.OnEvery(probes, redistest.HoldReply)
+	const callers = 20
+	var answered sync.WaitGroup
+	for range callers {
+		answered.Go(func() {
+			if r := b.stay(soonCall("k")); r.Err != nil {
+				t.Error(r.Err)
+			}
+		})
+	}
+	shared := func() int {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.lines[0].users
+	}
+	for end := time.Now().Add(20 * time.Second); shared() < callers-pooled.most && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := shared(); n < callers-pooled.most {
+		t.Errorf("%d of %d flights share the line, want %d", n, callers, callers-pooled.most)
+	}
+	held.Remove()
+	held.Release()
+	answered.Wait()
+	l.mu.Lock()
+	l.dialing = false
+	l.mu.Unlock()
+}
+
 // Many callers get their own replies, in parcels near the server and on shared lines far from it, while
 // others leave.
 func TestDuplex_Crowd(t *testing.T) {

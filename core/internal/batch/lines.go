@@ -11,7 +11,9 @@ import (
 const mostLines = 4
 
 // lineLocked returns the line for a flight that starts now: one that is free, or else the first, if
-// there can be no further one. nil: the flight goes through the client's pool.
+// there can be no further one. nil: the flight goes through the client's pool. So do a few while a
+// further line is dialed, because they need not wait for others there. Far away that takes a while,
+// and more would be held up by the pool.
 func (l *lane) lineLocked(now time.Time) *duplex {
 	for i := 0; i < len(l.lines); {
 		switch d := l.lines[i]; {
@@ -28,10 +30,21 @@ func (l *lane) lineLocked(now time.Time) *duplex {
 	if len(l.lines) < mostLines && len(l.lines)+len(l.retired) < 2*mostLines {
 		l.dialLocked(now)
 	}
-	if l.dialing || len(l.lines) == 0 {
+	if len(l.lines) == 0 || l.dialing && l.throughPoolLocked() <= l.limits.most {
 		return nil
 	}
 	return l.lines[0]
+}
+
+// throughPoolLocked returns how many flights are under way through the client's pool, with the one
+// that is being loaded.
+func (l *lane) throughPoolLocked() (n int) {
+	for _, r := range l.busy {
+		if r.line == nil && !r.abandoned {
+			n++
+		}
+	}
+	return n
 }
 
 // dialPause is the time between two attempts to dial a line.
