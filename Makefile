@@ -153,7 +153,7 @@ mutants: test-tools ## break the code in one small way at a time, and show which
 	$(GO) run ./internal/mutants $(if $(SHORT),-sample 8)
 
 # In these packages, which are pure functions, gremlins mutates every operator in little time.
-PURE = core/internal/waitqueue core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs
+PURE = core/internal/claim core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs
 
 .PHONY: gremlins
 gremlins: ## mutate every operator of the pure packages, and print the mutants that no test notices
@@ -162,7 +162,7 @@ gremlins: ## mutate every operator of the pure packages, and print the mutants t
 	done
 
 .PHONY: lint
-lint: format vet golangci filemap options api words tidy ## run format, vet, golangci, filemap, options, api, words and tidy
+lint: format vet golangci filemap options states api words tidy ## run format, vet, golangci, filemap, options, states, api, words and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -200,6 +200,10 @@ words: test-tools ## check the words of README, docs and comments: phrases, long
 options: ## check that docs/options.md says what the doc comments of the options say; WRITE=1 writes it
 	$(GO) test -C tools ./options
 	$(GO) run -C tools ./options $(if $(WRITE),-write)
+
+.PHONY: states
+states: ## check that docs/engine-states.md says what the engine's machines say; WRITE=1 writes it
+	$(GO) test ./core/internal/claim -count=1 -run TestStates_Document $(if $(WRITE),-write)
 
 .PHONY: api
 api: ## check that no exported name of the last version is gone or has changed; WRITE=1 records the names of this version

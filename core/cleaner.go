@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
@@ -16,16 +17,7 @@ import (
 // The cleaner frees in the background what may be left in Redis: holds whose release failed, holds
 // granted to a caller that has left, and holds that a stray may still create or renew. The field of
 // a hold is never used again, so freeing it twice does no harm.
-//
-// A cleanup is pending from add until one of these:
-//
-//	Redis has answered, and no stray can be on its way
-//	CommandTimeout has passed since Redis first answered again: strays have arrived by then
-//	the lease has expired, counted from the last moment at which a stray may have been held back
-//
-// An outage holds strays back. Redis executes commands that were given up, on connections that are
-// closed by now, when the outage ends, and in any order. So both times count from the first answer
-// after the outage, not from the command that was given up: an outage may outlast the lease.
+// claim.Cleanup decides when one is done.
 type cleaner struct {
 	c        *engine
 	freed    func(key string) // wakes the waiters for a lock that was freed
@@ -36,24 +28,11 @@ type cleaner struct {
 }
 
 type cleanup struct {
-	call     lua.Call
-	counts   holdCounts
-	strays   strays
-	answered time.Time     // the first answer of Redis, while strays are arriving
-	expires  time.Time     // when the hold has expired in Redis
-	again    time.Duration // how long a stray makes it last once Redis answers; 0: none
-	failures int
-	entry    schedule.Entry
+	call   lua.Call
+	counts holdCounts
+	claim  claim.Cleanup
+	entry  schedule.Entry
 }
-
-// strays tells whether commands that were given up may still arrive at Redis.
-type strays uint8
-
-const (
-	noStrays       strays = iota
-	straysHeldBack        // Redis has not answered since the last of them was given up
-	straysArriving        // Redis has answered: they arrive within CommandTimeout
-)
 
 func newCleaner(c *engine, freed func(key string)) *cleaner {
 	cl := &cleaner{c: c, freed: freed, pending: make(map[*cleanup]struct{})}
@@ -71,12 +50,12 @@ func joined(all []*cleanup) (groups [][]*cleanup) {
 	latest := make(map[string]int) // the group of each key
 	for _, u := range all {
 		i, known := latest[u.counts.key]
-		if known && u.failures == 0 && len(groups[i]) < lua.MostJoined && u.call.Joins(groups[i][0].call) {
+		if known && u.claim.Failures() == 0 && len(groups[i]) < lua.MostJoined && u.call.Joins(groups[i][0].call) {
 			groups[i] = append(groups[i], u)
 			continue
 		}
 		groups = append(groups, []*cleanup{u})
-		if u.failures == 0 {
+		if u.claim.Failures() == 0 {
 			latest[u.counts.key] = len(groups) - 1
 		}
 	}
@@ -89,21 +68,15 @@ const gathering = 2 * time.Millisecond
 // add schedules a call that frees what may be left of a wire owner. It runs at once if something
 // may be there now. If only strays may be coming, Redis has just answered, and the call runs after
 // CommandTimeout.
-func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left residue) {
-	if left.none() {
+func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left claim.Left) {
+	if left.None() {
 		return
 	}
-	now := time.Now()
-	u := &cleanup{call: call, counts: g, expires: now.Add(lease)}
-	if left.stray {
-		u.strays, u.again = straysHeldBack, min(lease, longest)+cl.c.opts.CommandTimeout
-	}
-	pause := time.Duration(0)
-	if call.Joins(call) {
+	u := &cleanup{call: call, counts: g}
+	var pause time.Duration
+	u.claim, pause = claim.NewCleanup(left, time.Now(), lease, cl.c.opts.CommandTimeout)
+	if pause == 0 && call.Joins(call) {
 		pause = gathering
-	}
-	if !left.there {
-		u.strays, u.answered, pause = straysArriving, now, cl.c.opts.CommandTimeout
 	}
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -135,47 +108,23 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	done, pause := u.settle(now, cl.c.opts.CommandTimeout, sure, err)
-	switch {
-	case done:
+	v := u.claim.Settle(now, cl.c.opts.CommandTimeout, cleanupReply(sure, err))
+	if v.Done || v.GivenUp {
 		delete(cl.pending, u)
-	case u.hasExpired(now, err):
-		delete(cl.pending, u)
-		return true
-	default:
-		cl.schedule.Set(&u.entry, u, pause)
+	} else {
+		cl.schedule.Set(&u.entry, u, v.Pause)
 	}
-	return false
+	return v.GivenUp
 }
 
-// settle handles the outcome of an attempt. It reports whether the cleanup is done. If not, it
-// returns the pause before the next attempt.
-func (u *cleanup) settle(now time.Time, timeout time.Duration, sure bool, err error) (done bool, pause time.Duration) {
-	if !sure {
-		u.strays = straysHeldBack
+// cleanupReply returns what an attempt tells. A key of another type has nothing of the hold.
+func cleanupReply(sure bool, err error) claim.CleanupReply {
+	return claim.CleanupReply{
+		Sure:   sure,
+		Failed: err != nil,
+		Heard:  redisop.IsAnswer(err) || err == errSlotMoving,
+		Ended:  err == ErrWrongKind,
 	}
-	if err != nil && err != ErrWrongKind {
-		u.failures++
-		return false, min(20*time.Millisecond<<min(u.failures, 6), time.Second)
-	}
-	switch u.strays {
-	case noStrays:
-		return true, 0
-	case straysHeldBack:
-		u.strays, u.answered = straysArriving, now
-	}
-	pause = timeout - now.Sub(u.answered)
-	return pause <= 0, pause
-}
-
-// hasExpired reports whether an attempt that failed was the last, because the hold has expired in
-// Redis. A stray may be held back until Redis answers, and the hold lasts for the lease after that.
-// Few cleanups wait for that: a command that did not reach Redis leaves no stray.
-func (u *cleanup) hasExpired(now time.Time, err error) bool {
-	if u.again > 0 && !redisop.IsAnswer(err) && err != errSlotMoving {
-		u.expires = now.Add(u.again)
-	}
-	return err != nil && now.After(u.expires)
 }
 
 // errSlotMoving means that the lock is free, but keys beside its hash may be left.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -30,7 +29,7 @@ func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 		c.cleaner.mu.Lock()
 		defer c.cleaner.mu.Unlock()
 		for u := range c.cleaner.pending {
-			return u.failures > 6
+			return u.claim.Failures() > 6
 		}
 		return false
 	})
@@ -41,87 +40,6 @@ func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 	stray.Release()
 	await(t, "the stray to be executed", stray.Done())
 	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 && c.Stats().Cleanups == 0 })
-}
-
-// A clean-up that may have strays is done CommandTimeout after Redis first answers again.
-func TestCleanup_Settle(t *testing.T) {
-	t.Parallel()
-	const timeout = time.Second
-	failure := errors.New("no answer")
-	type try struct {
-		at   time.Duration
-		sure bool
-		err  error
-		done bool
-	}
-	for name, test := range map[string]struct {
-		strays strays
-		tries  []try
-	}{
-		"nothing to wait for":                 {tries: []try{{0, true, nil, true}}},
-		"a wrong kind is an answer":           {tries: []try{{0, true, ErrWrongKind, true}}},
-		"a refusal, then an answer":           {tries: []try{{0, true, failure, false}, {1, true, nil, true}}},
-		"strays":                              {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {500, true, nil, false}, {1000, true, nil, true}}},
-		"strays, and Redis answers":           {strays: straysArriving, tries: []try{{999, true, nil, false}, {1000, true, nil, true}}},
-		"its own try is lost":                 {tries: []try{{0, false, failure, false}, {100, true, nil, false}, {1099, true, nil, false}, {1100, true, nil, true}}},
-		"lost long ago":                       {tries: []try{{0, false, failure, false}, {5000, true, nil, false}, {6000, true, nil, true}}},
-		"lost again":                          {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {900, false, failure, false}, {1000, true, nil, false}, {2000, true, nil, true}}},
-		"an answer after a lost try":          {tries: []try{{0, false, nil, false}, {1000, true, nil, true}}},
-		"a refusal does not start the wait":   {strays: straysHeldBack, tries: []try{{0, true, failure, false}, {500, true, nil, false}, {1000, true, nil, false}, {1500, true, nil, true}}},
-		"a refusal does not restart the wait": {strays: straysHeldBack, tries: []try{{0, true, nil, false}, {900, true, failure, false}, {1000, true, nil, true}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			u := &cleanup{strays: test.strays, answered: began}
-			for _, try := range test.tries {
-				done, pause := u.settle(began.Add(try.at*time.Millisecond), timeout, try.sure, try.err)
-				if done != try.done || !done && (pause <= 0 || pause > timeout) {
-					t.Fatalf("after %d ms: done %v, next try in %v, want done %v", try.at, done, pause, try.done)
-				}
-			}
-		})
-	}
-}
-
-// A refusal is an error reply of Redis.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-func (r refusal) RedisError()   {}
-
-// An outage may hold a stray back until Redis answers. Its hold lasts for the lease after that.
-func TestCleanup_HasExpired(t *testing.T) {
-	t.Parallel()
-	const lease = 10 * time.Second
-	refused := refusal("ERR some trouble")
-	type try struct {
-		at      time.Duration
-		err     error
-		expired bool
-	}
-	for name, test := range map[string]struct {
-		strays strays
-		tries  []try
-	}{
-		"no strays":                  {tries: []try{{9, redisop.ErrTimeout, false}, {11, redisop.ErrTimeout, true}}},
-		"no answer":                  {strays: straysHeldBack, tries: []try{{9, redisop.ErrTimeout, false}, {100, redisop.ErrTimeout, false}, {1000, errors.New("dial tcp: i/o timeout"), false}}},
-		"a refusal after the outage": {strays: straysHeldBack, tries: []try{{100, redisop.ErrTimeout, false}, {109, refused, false}, {111, refused, true}}},
-		"a slot that keeps moving":   {strays: straysHeldBack, tries: []try{{9, errSlotMoving, false}, {11, errSlotMoving, true}}},
-		"a late answer":              {strays: straysHeldBack, tries: []try{{11, nil, false}}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			began := time.Now()
-			u := &cleanup{strays: test.strays, expires: began.Add(lease)}
-			if test.strays != noStrays {
-				u.again = lease
-			}
-			for _, try := range test.tries {
-				if got := u.hasExpired(began.Add(try.at*time.Second), try.err); got != try.expired {
-					t.Errorf("after %d s, %v: expired %v, want %v", try.at, try.err, got, try.expired)
-				}
-			}
-		})
-	}
 }
 
 // Redis freezes for longer than a lease and then executes an acquire. The cleaner frees the lock

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -377,7 +378,7 @@ func (c *Client) endHolds() (n int) {
 	var all []loss
 	c.names.each(func(e *entry) {
 		for h := e.holds.first; h != nil; h = h.next {
-			if h.state == held {
+			if h.claim.State() == claim.Held {
 				all = append(all, h.endLocked(ErrClosed))
 			}
 		}

@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -11,36 +12,11 @@ import (
 type holdCounts struct {
 	terms      *terms // of the kind
 	key, field string
-	levels
+	claim.Levels
 	deepest int32 // highest number of shared levels it has ever had
 	// TTL that the leases need, if one is shared; else 0. A stray may have shortened the time-out
 	// keys of the shared levels, so each change of the levels sets them anew.
 	need time.Duration
-}
-
-// levels counts the entries into a hold.
-type levels struct{ exclusive, shared int32 }
-
-func (n levels) total() int { return int(n.exclusive + n.shared) }
-
-// plus returns n with one more level.
-func (n levels) plus(shared bool) levels {
-	if shared {
-		n.shared++
-	} else {
-		n.exclusive++
-	}
-	return n
-}
-
-// minus returns n with one level less.
-func (n levels) minus(shared bool) levels {
-	if shared {
-		n.shared--
-	} else {
-		n.exclusive--
-	}
-	return n
 }
 
 // timeouts returns the keys of all shared levels that the hold has ever had.

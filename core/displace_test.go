@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -159,7 +159,7 @@ func sleeping(c *Client, name string) (n int) {
 	e := c.names.lock(name)
 	defer e.unlock()
 	for _, w := range e.queue.Waiters() {
-		if w.State() == waitqueue.Asleep && (w.Item.place() == nil || w.Item.place().left.there) {
+		if w.State() == claim.Asleep && (w.Item.place() == nil || w.Item.place().left.There) {
 			n++
 		}
 	}

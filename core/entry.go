@@ -7,11 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
@@ -135,7 +135,7 @@ type entry struct {
 	key   string
 
 	holds     holdSet // a hold that has ended stays until its release or loss has been handled
-	queue     waitqueue.Queue[*waiter]
+	queue     claim.Queue[*waiter]
 	channel   *hub.Channel // subscribed while there are waiters, and for engine.linger after that
 	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; endless
 	lingers   bool         // an unsubscribeTimer is set
@@ -269,6 +269,25 @@ func (e *entry) waitedLocked() {
 	}
 }
 
+// outrunLocked reports whether the grant of h displaces a hold that was granted after the command for
+// h was sent. Redis may then have executed the command before or after that grant.
+func (e *entry) outrunLocked(h *hold, sent clock.Moment) bool {
+	if h.kind.shared && e.holds.exclusive == 0 {
+		return false
+	}
+	for other := e.holds.first; other != nil; other = other.next {
+		if other.first.acquired > sent && h.displaces(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// displaces reports whether the grant of h proves that another hold is lost.
+func (h *hold) displaces(other *hold) bool {
+	return other != h && other.claim.State() == claim.Held && (!h.kind.shared || other.claim.Levels().Exclusive > 0)
+}
+
 // displaceLocked ends every other hold that the grant of h proves lost: its key was deleted,
 // evicted, or lost in a failover. Acquire returns h only after that, so that two leases of one
 // client are never valid at the same time. The caller passes the result to finishLosses.
@@ -277,13 +296,9 @@ func (e *entry) displaceLocked(h *hold) (displaced []loss) {
 		return nil
 	}
 	for other := e.holds.first; other != nil; other = other.next {
-		if other == h || other.state != held {
-			continue
+		if h.displaces(other) {
+			displaced = append(displaced, other.endLocked(ErrLockLost))
 		}
-		if h.kind.shared && other.countsLocked().exclusive == 0 {
-			continue
-		}
-		displaced = append(displaced, other.endLocked(ErrLockLost))
 	}
 	return displaced
 }
@@ -319,12 +334,12 @@ const firstChance = 2 * time.Millisecond
 // clients that received the message of the release. It is 0 after a loss, which publishes no
 // message.
 func (e *entry) freedLocked(listeners int) {
-	others := waitqueue.NoListeners
+	others := claim.NoListeners
 	switch {
 	case !e.engine().countsListeners():
-		others = waitqueue.UnknownListeners
+		others = claim.UnknownListeners
 	case listeners > e.echoes():
-		others = waitqueue.OtherListeners
+		others = claim.OtherListeners
 	}
 	wake(e.queue.Freed(clock.In(e.engine().firstChance), others))
 }
@@ -344,7 +359,7 @@ func (e *entry) echoes() int {
 // stay.
 func (e *entry) dismissLocked(arrivals uint32, err error) {
 	_, isRecord := err.(*recorded)
-	out, woken := e.queue.Dismiss(arrivals, func(w *waitqueue.Waiter[*waiter]) bool {
+	out, woken := e.queue.Dismiss(arrivals, func(w *claim.Waiter[*waiter]) bool {
 		return isRecord && w.Item.kind.record == nil || err == ErrUnrecorded && !w.Item.kind.looks || w.Item.outlasts(err)
 	})
 	failAll(out, err)
@@ -364,7 +379,7 @@ func (e *entry) deliverLocked(h *hold, r *lua.Record, sent clock.Instant) {
 // waiters need not try Redis, because deliverLocked will give them the record.
 func (e *entry) recordingLocked() bool {
 	for h := e.holds.first; h != nil; h = h.next {
-		if h.record != nil && h.state == freeing {
+		if h.record != nil && h.claim.State() == claim.Freeing {
 			return true
 		}
 	}
@@ -435,7 +450,7 @@ func (e *entry) heldFromLocked(origin *lineage.Link, k *kind) bool {
 		return false
 	}
 	for h := e.holds.first; h != nil; h = h.next {
-		if h.state == held && h.link != nil && h.link.Origin() == origin && (!k.shared || h.sure.exclusive > 0) {
+		if h.claim.State() == claim.Held && h.link != nil && h.link.Origin() == origin && (!k.shared || h.claim.Sure().Exclusive > 0) {
 			return true
 		}
 	}
@@ -449,7 +464,7 @@ func (e *entry) heldLocked(k *kind) bool {
 		return e.ttlLocked() != 0
 	}
 	for h := e.holds.first; h != nil; h = h.next {
-		if !k.shared || h.sure.exclusive > 0 {
+		if !k.shared || h.claim.Sure().Exclusive > 0 {
 			return true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 )
 
@@ -29,14 +30,14 @@ var (
 	ErrStillHeld = errors.New("reqlock: lock still held by another owner")
 	// ErrNotHeld: the lease is not held any more. ErrLockLost, ErrReleased and ErrClosed all match
 	// it.
-	ErrNotHeld = errors.New("reqlock: lock not held")
+	ErrNotHeld = claim.ErrNotHeld
 	// ErrLockLost: the lock was lost without a release: its lease expired, or it was taken away in
 	// Redis.
-	ErrLockLost error = &notHeldError{"reqlock: lock lost"}
+	ErrLockLost = claim.ErrLockLost
 	// ErrReleased: the lease has been released.
-	ErrReleased error = &notHeldError{"reqlock: lock released"}
+	ErrReleased = claim.ErrReleased
 	// ErrClosed: the client is closing or closed.
-	ErrClosed error = &notHeldError{"reqlock: client closed"}
+	ErrClosed error = claim.NotHeldError("reqlock: client closed")
 	// ErrTooManyWaiters: AcquireOptions.MaxWaiters callers of this process already wait for the
 	// name, or Options.MaxWaiting callers of this client wait. The text says which.
 	ErrTooManyWaiters = errors.New("reqlock: too many waiters")
@@ -88,12 +89,6 @@ var (
 	errNoVote     = errors.New("no answer in time")
 	errNoMajority = errors.New("no majority of the members has answered")
 )
-
-// A notHeldError is a reason why a lease has ended. It matches ErrNotHeld.
-type notHeldError struct{ text string }
-
-func (e *notHeldError) Error() string        { return e.text }
-func (e *notHeldError) Is(target error) bool { return target == ErrNotHeld }
 
 // A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired. If that
 // owner is a lease of the caller's own request, the text says so, and what to change.

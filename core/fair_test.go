@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/redisop"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -153,7 +153,7 @@ func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 		c.cleaner.mu.Lock()
 		defer c.cleaner.mu.Unlock()
 		for u := range c.cleaner.pending {
-			return u.failures >= 3
+			return u.claim.Failures() >= 3
 		}
 		return true // it was given up
 	})
@@ -497,7 +497,7 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 			return false
 		}
 		w := e.queue.Waiters()[0]
-		if w.State() != waitqueue.Asleep || !w.Item.place().left.there {
+		if w.State() != claim.Asleep || !w.Item.place().left.There {
 			return false
 		}
 		pause = w.PollAt.Since(clock.Now())
@@ -589,7 +589,7 @@ func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy 
 	waiters := e.queue.Waiters()
 	e.unlock()
 	eventually(t, "all to hear their channels", func() bool {
-		return !slices.ContainsFunc(waiters, func(w *waitqueue.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.place().channel) })
+		return !slices.ContainsFunc(waiters, func(w *claim.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.place().channel) })
 	})
 	ends := b.rdb.LRange(bg, wire.FairQueue("a"), 0, 0).Val()
 	ends = append(ends, b.rdb.LRange(bg, wire.FairQueue("a"), -1, -1).Val()...)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
@@ -332,7 +333,7 @@ func tire(c *Client, name string) {
 	e := c.names.lock(name)
 	defer e.unlock()
 	for range streakMoves {
-		e.queue.HandedOn(clock.Now())
+		e.queue.HandedOver(clock.Now())
 	}
 }
 
@@ -670,7 +671,7 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 	)
 	for _, row := range []struct {
 		name     string
-		reply    handoverReply
+		reply    claim.HandOverReply
 		stray    bool
 		err      error // of the command
 		unproven error
@@ -684,19 +685,19 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 		cleanups int   // if the kind has no queue in Redis
 		kept     int   // if it has one: the heir frees its own place
 	}{
-		{name: "handed over", reply: handedOver, freed: true, heir: holds},
-		{name: "handed over by a retry", reply: handedOver, stray: true, freed: true, heir: holds},
-		{name: "handed over late", reply: handedOver, late: time.Hour, freed: true, heir: fails, acquire: errLate, cleanups: 1},
-		{name: "handed over and forced", reply: handedOver, meantime: (*outcomeSite).force, freed: true, heir: fails, acquire: errForced, cleanups: 1},
-		{name: "handed over without replicas", reply: handedOver, unproven: ErrNotReplicated, freed: true, heir: fails, acquire: ErrNotReplicated, cleanups: 1},
-		{name: "handed over to a waiter that left", reply: handedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
-		{name: "handed over by a hold that is lost", reply: handedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
-		{name: "freed instead", reply: freedInstead, freed: true, heir: waits},
-		{name: "not held", reply: notHeld, freed: true, release: ErrLockLost, heir: waits},
-		{name: "not held after a retry", reply: notHeld, stray: true, freed: true, heir: waits, cleanups: 1},
-		{name: "not executed", reply: notExecuted, err: down, heir: waits},
-		{name: "unknown", reply: outcomeUnknown, stray: true, err: down, freed: true, release: down, heir: fails, acquire: down, cleanups: 2, kept: 1},
-		{name: "unknown, and the waiter left", reply: outcomeUnknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
+		{name: "handed over", reply: claim.HandedOver, freed: true, heir: holds},
+		{name: "handed over by a retry", reply: claim.HandedOver, stray: true, freed: true, heir: holds},
+		{name: "handed over late", reply: claim.HandedOver, late: time.Hour, freed: true, heir: fails, acquire: claim.ErrLate, cleanups: 1},
+		{name: "handed over and forced", reply: claim.HandedOver, meantime: (*outcomeSite).force, freed: true, heir: fails, acquire: claim.ErrForced, cleanups: 1},
+		{name: "handed over without replicas", reply: claim.HandedOver, unproven: ErrNotReplicated, freed: true, heir: fails, acquire: ErrNotReplicated, cleanups: 1},
+		{name: "handed over to a waiter that left", reply: claim.HandedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
+		{name: "handed over by a hold that is lost", reply: claim.HandedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
+		{name: "freed instead", reply: claim.FreedInstead, freed: true, heir: waits},
+		{name: "not held", reply: claim.NotHeld, freed: true, release: ErrLockLost, heir: waits},
+		{name: "not held after a retry", reply: claim.NotHeld, stray: true, freed: true, heir: waits, cleanups: 1},
+		{name: "not executed", reply: claim.NotExecuted, err: down, heir: waits},
+		{name: "unknown", reply: claim.Unknown, stray: true, err: down, freed: true, release: down, heir: fails, acquire: down, cleanups: 2, kept: 1},
+		{name: "unknown, and the waiter left", reply: claim.Unknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
 	} {
 		for _, kind := range handedOn {
 			t.Run(row.name+"/"+kind, func(t *testing.T) {
@@ -758,7 +759,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	t.Cleanup(func() {
 		leave()
 		h.lose(ErrLockLost) // a hold that was not freed is still in its release
-		h.unlockTurn()
+		(&turn{h}).pass()
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		_ = c.Close(ended)
@@ -772,7 +773,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	}
 	e.shard.mu.Lock()
 	defer e.shard.mu.Unlock()
-	h.turn.tryLocked()
+	h.claim.Turn.Take()
 	last := s.holder.backend.(*level)
 	last.err = ErrReleased
 	h.dropLocked(last)

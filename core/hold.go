@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
@@ -28,18 +29,13 @@ type hold struct {
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	next    *hold // in the entry's holdSet
-	prev    *hold
-	leases  *level // neither released nor expired; their number is the hold count
-	levels  levels // of leases
-	sure    levels // Redis has at least these levels
-	deepest int32  // highest number of shared levels ever sent to Redis
-	state   holdState
-	armed   bool // the watchdog renews the hold
-	stray   bool // an acquire may still arrive at Redis
+	next   *hold // in the entry's holdSet
+	prev   *hold
+	leases *level // neither released nor expired; their number is the hold count
+	claim  claim.Hold
+	armed  bool // the watchdog renews the hold
 	// The loss of the hold is in the log.
 	lossLogged bool
-	turn       turn
 	err        error         // lost: the cause; released: the error of the release
 	renewed    clock.Instant // local deadline of the leases that the watchdog renews
 	// Longest lease so far. Redis drops the hold within it after the hold's last command.
@@ -52,68 +48,32 @@ type hold struct {
 	first level // most holds have no other lease
 }
 
-// A holdState is the state of a hold. holdMoves lists the transitions.
-type holdState uint8
-
-const (
-	held     holdState = iota // has leases, or is about to have its first
-	freeing                   // the last lease was released; Redis does not know yet
-	released                  // Redis confirmed the release, or the release failed
-	lost                      // missing in Redis, expired, force-unlocked, or the client was closed
-)
-
-// holdMoves lists the states that may follow each state. A re-entry may get the turn before the
-// release of the last lease does. The hold is then held again, and that release only lowers the
-// count.
-var holdMoves = [...][]holdState{
-	held:     {freeing, lost},
-	freeing:  {held, released, lost},
-	released: {},
-	lost:     {},
-}
-
-func (s holdState) String() string { return [...]string{"held", "freeing", "released", "lost"}[s] }
-
-// moveLocked is the only place that changes the state. It refuses a transition that holdMoves
-// lacks.
-func (h *hold) moveLocked(to holdState) bool {
-	for _, next := range holdMoves[h.state] {
-		if next == to {
-			h.state = to
-			return true
-		}
-	}
-	if strict {
-		panic("reqlock: a hold cannot go from " + h.state.String() + " to " + to.String())
-	}
-	return false
-}
-
-// strict makes an illegal transition panic. Tests set it.
-var strict bool
-
-// over reports whether the hold has ended.
-func (h *hold) over() bool { return h.state >= released }
-
 // causeLocked returns why the hold has ended.
 func (h *hold) causeLocked() error {
-	if h.state == released {
+	if h.claim.State() == claim.Released {
 		return ErrReleased
 	}
 	return h.err
 }
 
+// endedLocked returns why the hold has ended; nil: it has not.
+func (h *hold) endedLocked() error {
+	if !h.claim.Ended() {
+		return nil
+	}
+	return h.causeLocked()
+}
+
 // newHold makes the hold that w gets if Redis grants it the lock, and its first lease.
-func (w *waiter) newHold(field string, stray bool, acquired clock.Moment) (*hold, *level) {
+// left is what the owner's commands may leave in Redis beside the grant.
+func (w *waiter) newHold(field string, left claim.Left, acquired clock.Moment) (*hold, *level) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
 		link:  w.link,
 		field: field,
-		stray: stray,
-		sure:  levels{}.plus(w.kind.shared),
+		claim: claim.NewHold(w.kind.shared, left),
 	}
-	h.deepest = h.sure.shared
 	h.item.Hold, h.item.Slot = h, uint16(h.engine().slot(w.entry.key))
 	h.first.init(h, &w.request, acquired)
 	return h, &h.first
@@ -130,10 +90,7 @@ func (h *hold) unlock() { h.entry.unlock() }
 // addLocked adds a lease that Redis granted. sent is when its command was sent.
 func (h *hold) addLocked(l *level, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
-	h.levels = h.levels.plus(l.kind.shared)
-	if h.state == freeing {
-		h.moveLocked(held)
-	}
+	h.claim.Enter(l.kind.shared)
 	h.prolongLocked(l, sent, at, l.duration())
 }
 
@@ -157,14 +114,11 @@ func (h *hold) dropLocked(l *level) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at == l {
 			*at, l.next = l.next, nil
-			h.levels = h.levels.minus(l.kind.shared)
+			h.claim.Leave(l.kind.shared)
 			break
 		}
 	}
 	l.stopAlarmLocked()
-	if h.leases == nil {
-		h.moveLocked(freeing)
-	}
 	h.cancelRenewalLocked()
 }
 
@@ -210,8 +164,13 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 
 // countsLocked returns the hold's counts by its current leases.
 func (h *hold) countsLocked() holdCounts {
-	g := holdCounts{terms: &h.kind.terms, key: h.entry.key, field: h.field, levels: h.levels, deepest: h.deepest}
-	if g.shared > 0 {
+	return h.countsOfLocked(h.claim.Levels())
+}
+
+// countsOfLocked returns the hold's counts with the given levels.
+func (h *hold) countsOfLocked(n claim.Levels) holdCounts {
+	g := holdCounts{terms: &h.kind.terms, key: h.entry.key, field: h.field, Levels: n, deepest: h.claim.Deepest()}
+	if g.Shared > 0 {
 		g.need = h.neededTTLLocked()
 	}
 	return g
@@ -221,23 +180,18 @@ func (h *hold) countsLocked() holdCounts {
 // more unless it is nil. The caller has the turn. The error says why the hold has ended, or that
 // the owner may not enter more.
 func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
-	if h.over() {
-		return holdCounts{}, h.causeLocked()
+	if err := h.endedLocked(); err != nil {
+		return holdCounts{}, err
 	}
-	if more != nil && !more.shared && h.sure.exclusive == 0 {
+	entry := claim.NoEntry
+	if more != nil {
+		entry = claim.EntryOf(more.shared)
+	}
+	n, ok := h.claim.Plan(entry)
+	if !ok {
 		return holdCounts{}, ErrUpgrade
 	}
-	g := h.countsLocked()
-	if more != nil {
-		g.levels = g.plus(more.shared)
-	}
-	// A level given up here may be gone from now on, whatever the outcome of the command.
-	if g.total() > 0 {
-		h.sure = levels{min(h.sure.exclusive, g.exclusive), min(h.sure.shared, g.shared)}
-	}
-	h.deepest = max(h.deepest, g.shared)
-	g.deepest = h.deepest
-	return g, nil
+	return h.countsOfLocked(n), nil
 }
 
 func (h *hold) planCounts(more *kind) (holdCounts, error) {
@@ -247,35 +201,7 @@ func (h *hold) planCounts(more *kind) (holdCounts, error) {
 }
 
 // downgraded reports whether g turns a writer's hold into a reader's.
-func (h *hold) downgraded(g holdCounts) bool {
-	return !h.kind.shared && g.exclusive == 0 && g.shared > 0
-}
-
-// lockTurn waits for the turn, unless ctx ends.
-func (h *hold) lockTurn(ctx context.Context) error {
-	h.lock()
-	c := h.turn.tryLocked()
-	h.unlock()
-	if c == nil {
-		return nil
-	}
-	select {
-	case <-c.called:
-		return nil
-	case <-ctx.Done():
-		h.lock()
-		h.turn.leaveLocked(c)
-		h.unlock()
-		return ended(ctx)
-	}
-}
-
-// unlockTurn passes the turn to the next in line.
-func (h *hold) unlockTurn() {
-	h.lock()
-	h.turn.passLocked()
-	h.unlock()
-}
+func (h *hold) downgraded(g holdCounts) bool { return claim.Downgraded(h.kind.shared, g.Levels) }
 
 // update sends the hold count and the wanted lease. more, unless nil, adds a level of that kind.
 // update calls applied, with the mutex locked, once Redis has accepted the command. If ctx ends
@@ -285,16 +211,17 @@ func (h *hold) update(
 ) error {
 	c, until := h.engine(), redisop.Until{Context: ctx}
 	_ = ctx.Done() // a nil ctx panics here, and not with the turn
-	if err := h.lockTurn(ctx); err != nil {
+	t, err := h.takeTurn(ctx)
+	if err != nil {
 		return err
 	}
+	defer t.pass()
 	g, err := h.planCounts(more)
 	// An extension, but the lease was released. That release has the next turn.
-	if err == nil && g.total() == 0 {
+	if err == nil && g.Total() == 0 {
 		err = ErrReleased
 	}
 	if err != nil {
-		h.unlockTurn()
 		return err
 	}
 	x := c.ops.Op(h.kind.update(c, g, h.outlast(lease)), c.opts.CommandTimeout).Replicated()
@@ -303,9 +230,7 @@ func (h *hold) update(
 	}
 	answer, err := x.Run(until)
 	if err == redisop.ErrLeft {
-		if !c.background.Go(func() { h.finishUpdate(x, g) }) {
-			h.unlockTurn()
-		}
+		t.giveTo(func() { h.finishUpdate(x, g) })
 		return ended(ctx)
 	}
 	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
@@ -314,24 +239,17 @@ func (h *hold) update(
 		}
 		return applied(sent)
 	})
-	takeBack := err == errLate || errors.Is(err, ErrNotReplicated)
-	if !takeBack || !c.background.Go(h.restoreCount) {
-		h.unlockTurn()
+	if err == claim.ErrLate || errors.Is(err, ErrNotReplicated) {
+		// Redis has added a level that no lease is for. The caller does not wait until it is taken
+		// back, because its ctx may end meanwhile.
+		t.giveTo(h.sendCount)
 	}
 	return err
 }
 
-// restoreCount takes back a level that Redis has added and no lease is for. It has the turn. No
-// caller waits for it, because its ctx may end meanwhile.
-func (h *hold) restoreCount() {
-	defer h.unlockTurn()
-	h.sendCount()
-}
-
 // finishUpdate waits for an update whose caller has left. If Redis applied it, finishUpdate
-// restores the count.
+// restores the count. It has the turn.
 func (h *hold) finishUpdate(x *redisop.Op, g holdCounts) {
-	defer h.unlockTurn()
 	answer, err := x.Await()
 	if h.apply(x, g, answer, err, noop) == nil {
 		h.sendCount()
@@ -355,10 +273,10 @@ func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied
 	}
 	h.lock()
 	defer h.unlock()
-	if h.over() {
-		return h.causeLocked()
+	if err := h.endedLocked(); err != nil {
+		return err
 	}
-	h.sure = g.levels
+	h.claim.Confirm(g.Levels)
 	if h.downgraded(g) {
 		wake(h.entry.queue.Wake()) // readers may enter now
 	}
@@ -395,7 +313,7 @@ func (h *hold) sendCount() {
 func (h *hold) trySendCount() (holdCounts, error) {
 	c := h.engine()
 	g, err := h.planCounts(nil)
-	if err != nil || g.total() == 0 {
+	if err != nil || g.Total() == 0 {
 		return g, nil
 	}
 	x := c.ops.Op(h.kind.update(c, g, 0), c.opts.CommandTimeout).UntilSent()
@@ -417,9 +335,9 @@ func (h *hold) retryDowngrade(g holdCounts) {
 			case <-c.closing:
 				return
 			}
-			_ = h.lockTurn(context.Background())
+			t, _ := h.takeTurn(context.Background())
 			_, err := h.trySendCount()
-			h.unlockTurn()
+			t.pass()
 			if err == nil { // accepted, or no longer needed
 				return
 			}
@@ -429,92 +347,49 @@ func (h *hold) retryDowngrade(g holdCounts) {
 
 // A releasePlan is how to release a lease in Redis.
 type releasePlan struct {
-	way    releaseWay
+	way    claim.Way
 	counts holdCounts
 	ending
 	handover *handover
-	err      error
+	err      error // of a hold that had ended already
 }
 
-type releaseWay uint8
-
-const (
-	alreadyOver releaseWay = iota // nothing to send; the result is plan.err
-	lowersCount                   // other leases remain
-	handsOver                     // the last lease; a waiter gets the lock
-	freesHold                     // the last lease
-)
-
-// planReleaseLocked decides how to release l, which was dropped. The caller has the turn; execute
-// passes it on.
-func (h *hold) planReleaseLocked(l *level) releasePlan {
+// planReleaseLocked decides how to release l, which was dropped. The caller has the turn.
+func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	g, err := h.planCountsLocked(nil)
-	if err != nil {
-		if err == ErrReleased { // a concurrent release of another lease freed the hold for both
-			err = h.err
-		}
-		h.turn.passLocked()
-		return releasePlan{way: alreadyOver, err: err}
+	if err == ErrReleased { // a concurrent release of another lease freed the hold for both
+		p.err = h.err
+	} else if err != nil {
+		p.err = err
 	}
-	p := releasePlan{way: lowersCount, counts: g, ending: ending{h.record, h.withdrawn}}
-	if g.total() > 0 {
-		return p
+	if err == nil && g.Total() == 0 {
+		p.handover = h.handOverLocked(l, g)
 	}
-	if p.handover = h.handOverLocked(l, g); p.handover != nil {
-		p.way = handsOver
-		return p
+	p.way, p.counts, p.ending = claim.WayOf(err != nil, g.Levels, p.handover != nil), g, ending{h.record, h.withdrawn}
+	if p.way == claim.FreesHold {
+		h.entry.freeingLocked()
 	}
-	h.entry.freeingLocked()
-	p.way = freesHold
 	return p
-}
-
-func (h *hold) execute(p releasePlan, l *level) error {
-	switch p.way {
-	case lowersCount:
-		return h.lower(p.counts, p.record)
-	case handsOver:
-		over, err := p.handover.run()
-		p.handover.op.Recycle()
-		if !over {
-			return h.free(l, p.counts, p.ending)
-		}
-		h.unlockTurn()
-		return err
-	case freesHold:
-		return h.free(l, p.counts, p.ending)
-	}
-	return p.err
 }
 
 // release releases a dropped lease in Redis: it lowers the count, or frees the hold with its last
 // lease. It waits for the turn for up to CommandTimeout.
 func (h *hold) release(l *level) error {
-	h.lock()
-	turn := h.turn.tryLocked()
-	if turn == nil { // the common case
-		p := h.planReleaseLocked(l)
-		h.unlock()
-		return h.execute(p, l)
-	}
-	h.unlock()
 	c := h.engine()
+	t, place := h.tryTurn()
+	if place == nil { // the common case
+		return h.releaseWith(t, l)
+	}
 	timeout := time.NewTimer(c.opts.CommandTimeout)
 	defer timeout.Stop()
-	inTurn := func() error {
-		h.lock()
-		p := h.planReleaseLocked(l)
-		h.unlock()
-		return h.execute(p, l)
-	}
 	select {
-	case <-turn.called:
-		return inTurn()
+	case <-place.Called:
+		return h.releaseWith(turn{h}, l)
 	case <-timeout.C:
 	}
 	later := func() {
-		<-turn.called
-		_ = inTurn() // the caller has its error; the cleaner or the next change repairs Redis
+		<-place.Called
+		_ = h.releaseWith(turn{h}, l) // the caller has its error; the cleaner or the next change repairs Redis
 	}
 	if !c.background.Go(later) {
 		later() // the client is closed, so commands fail fast
@@ -522,9 +397,30 @@ func (h *hold) release(l *level) error {
 	return redisop.ErrTimeout
 }
 
-// lower sends the count of the remaining leases, with the record r unless it is nil.
+// releaseWith releases a dropped lease in Redis, with the turn.
+func (h *hold) releaseWith(t turn, l *level) error {
+	defer t.pass()
+	h.lock()
+	p := h.planReleaseLocked(l)
+	h.unlock()
+	switch p.way {
+	case claim.LowersCount:
+		return h.lower(p.counts, p.record)
+	case claim.HandsOver:
+		over, err := p.handover.run()
+		p.handover.op.Recycle()
+		if over {
+			return err
+		}
+	case claim.AlreadyOver:
+		return p.err
+	}
+	return h.free(l, p.counts, p.ending)
+}
+
+// lower sends the count of the remaining leases, with the record r unless it is nil. The caller has
+// the turn.
 func (h *hold) lower(g holdCounts, r *lua.Record) error {
-	defer h.unlockTurn()
 	c := h.engine()
 	call := h.kind.update(c, g, 0)
 	if r != nil {
@@ -544,7 +440,7 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 	return err
 }
 
-// free frees the hold in Redis and passes the turn on. l is its last lease. On return the hold has
+// free frees the hold in Redis. The caller has the turn. l is its last lease. On return the hold has
 // ended, whatever Redis replied. The cleaner frees what may be left.
 func (h *hold) free(l *level, g holdCounts, e ending) error {
 	c, r := h.engine(), e.record
@@ -565,55 +461,53 @@ func (h *hold) free(l *level, g holdCounts, e ending) error {
 		x.Replace(call)
 		there, rest, listeners, err = c.sendRelease(x)
 	}
-	loss := ErrLockLost
-	if err == ErrWrongKind && h.overwritten() {
-		there, rest, err, loss = false, false, nil, errOverwritten
+	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Rest: rest, Stray: x.Stray(), Records: r != nil}
+	switch {
+	case err != ErrWrongKind:
+		known.Failed = err != nil && x.Failed()
+	case h.overwritten():
+		known.Err, known.Loss, known.There, known.Rest = nil, errOverwritten, false, false
+	default:
+		known.WrongKind, known.Failed = true, x.Failed()
 	}
 
 	h.lock()
 	defer h.unlock()
-	h.turn.passLocked()
-	if h.over() { // lost while the release was under way
-		return h.causeLocked()
+	known.Ended, known.LeaseLeft, known.Strays = h.endedLocked(), l.leftLocked() > 0, h.claim.Strays(known.Err == nil)
+	known.RecordOld = r != nil && c.clock().Since(began) >= r.TTL
+	v := known.Verdict()
+	if v.Over { // lost while the release was under way
+		return v.Err
 	}
-	freedEarlier := x.Stray() && l.leftLocked() > 0 // by a try of this release whose reply was lost
-	if r != nil {
-		// Before the TTL has passed, the script finds the record.
-		freedEarlier = x.Stray() && c.clock().Since(began) >= r.TTL
-	}
-	if err == nil && !there && !freedEarlier {
-		err = loss
-	}
-	if err == nil && r != nil {
+	if v.Deliver {
 		h.entry.deliverLocked(h, r, began)
 	}
-	answered := err == nil || isLoss(err)
-	if left := afterRelease(answered, rest, h.straysLocked(answered)); !left.none() {
-		switch {
-		case isLoss(err), r != nil && x.Failed(), err == ErrWrongKind:
-			call = h.kind.release(c, g) // what was done has no record, so a marker must stay
-			if alone, ok := call.WithoutRest(); ok && err == ErrWrongKind {
-				call = alone // a key beside the lock's has another type
-			}
-		case answered:
-			call = h.kind.freeing(c, g, lua.Removal{Gone: true, Binding: e.withdrawn})
-		}
-		c.cleaner.add(call, g, h.longest, left)
+	if !v.Clean.None() {
+		c.cleaner.add(h.cleanUpCall(v, call, g, e), g, h.longest, v.Clean)
 	}
-	h.endReleasedLocked(err)
+	h.endReleasedLocked(v.Err)
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(listeners)
-	return cmp.Or(err, refused)
+	return cmp.Or(v.Err, refused)
 }
 
-// straysLocked reports whether a command that was given up may still give the owner something in
-// Redis. freed means that Redis has freed the hold, so that only an acquire can. Otherwise, the
-// renewal of a read level may put back the level's time-out key.
-func (h *hold) straysLocked(freed bool) bool { return h.stray || !freed && h.deepest > 0 }
+// cleanUpCall returns what the cleaner sends after a release, which sent call.
+func (h *hold) cleanUpCall(v claim.ReleaseVerdict, call lua.Call, g holdCounts, e ending) lua.Call {
+	switch v.Call {
+	case claim.PlainCall:
+		call = h.kind.release(h.engine(), g)
+		if alone, ok := call.WithoutRest(); ok && v.Alone {
+			return alone
+		}
+	case claim.GoneCall:
+		call = h.kind.freeing(h.engine(), g, lua.Removal{Gone: true, Binding: e.withdrawn})
+	}
+	return call
+}
 
 // endReleasedLocked ends a hold whose last lease was released. err is the result of the release.
 func (h *hold) endReleasedLocked(err error) {
-	h.moveLocked(released)
+	h.claim.Release()
 	h.err = err
 }
 
@@ -630,13 +524,12 @@ func (h *hold) lose(cause error) bool {
 // endLocked marks the hold and its leases as lost. It returns no loss if the hold has ended before.
 // The caller must call finish on the result.
 func (h *hold) endLocked(cause error) loss {
-	if h.over() {
+	if !h.claim.Lose() {
 		return loss{}
 	}
-	h.moveLocked(lost)
 	h.err = cause
 	l := loss{h, h.leases}
-	h.leases, h.levels = nil, levels{}
+	h.leases = nil
 	for l := l.leases; l != nil; l = l.next {
 		l.err = cause
 		l.stopAlarmLocked()
@@ -663,7 +556,7 @@ func (l loss) finish() {
 	}
 	h.lock()
 	g, c := h.countsLocked(), h.engine()
-	c.cleaner.add(h.kind.release(c, g), g, h.longest, afterLoss(h.straysLocked(false)))
+	c.cleaner.add(h.kind.release(c, g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
 	h.unlock()
@@ -705,35 +598,35 @@ func (h *hold) renewable() lua.Renewable {
 // renewalLocked returns a renewal of the levels that Redis has for certain.
 func (h *hold) renewalLocked() lua.Renewable {
 	g := h.countsLocked()
-	g.levels = h.sure
+	g.Levels = h.claim.Sure()
 	r := h.kind.renew(g)
 	r.Lease = h.neededTTLLocked()
-	if h.excess != nil && !h.turn.taken { // no command is under way that needs more
+	if h.excess != nil && !h.claim.Turn.Taken() { // no command is under way that needs more
 		r.Seen = h.excess.expiry
 	}
 	return r
 }
 
 // handleRenewed moves the local deadline of the leases that the watchdog renews. It returns false
-// if the hold is to be renewed again at once. So it is if it has a read level that the renewal did
-// not know: the timeout key of that level was not prolonged, so the deadline that all levels share
-// must stay. So it is too if its hash turns out to live for too long; the next renewal shortens it.
+// if the hold is to be renewed again at once.
 func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable, result lua.Renewal) bool {
 	h.lock()
 	defer h.unlock()
-	before := h.excess
-	h.excess = before.after(asked, result)
+	known := claim.Renewal{
+		Watched:  asked.Lease >= lease,
+		Known:    len(asked.Timeouts),
+		Shared:   int(h.claim.Levels().Shared),
+		Shortens: h.excess != nil,
+	}
+	h.excess = h.excess.after(asked, result)
 	h.longest = max(h.longest, result.TTL)
-	done := before != nil || h.excess == nil
-	if asked.Lease < lease {
-		return done // no lease was renewed by the watchdog when the renewal was sent
+	known.Excess = h.excess != nil
+	v := known.Verdict()
+	if v.Prolongs {
+		h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
+		h.setAlarmsLocked(h.engine().twoBeats())
 	}
-	if int(h.countsLocked().shared) > len(asked.Timeouts) {
-		return false
-	}
-	h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
-	h.setAlarmsLocked(h.engine().twoBeats())
-	return done
+	return !v.Again
 }
 
 // keepExcess is called if a renewal that shortens the TTL may still arrive at Redis. The excess
@@ -754,16 +647,15 @@ func (h *hold) outlast(lease time.Duration) time.Duration {
 }
 
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if
-// the hold has another field by now: the writer became a reader, and a renewal on another
-// connection arrived after that.
+// the hold has another field by now and is to be renewed again.
 func (h *hold) handleMissing(asked lua.Renewable, cause error) bool {
 	h.lock()
-	wasReleased, same := h.state != held, h.renewalLocked().Field == asked.Field
+	v := claim.Missing{State: h.claim.State(), Same: h.renewalLocked().Field == asked.Field}.Verdict()
 	h.unlock()
-	if !wasReleased && same {
+	if v == claim.IsLost {
 		h.lose(cause)
 	}
-	return wasReleased || same
+	return v != claim.RenewAgain
 }
 
 // watchDeadlines sets the alarms of all leases that the watchdog renews: they may expire before a

@@ -26,7 +26,7 @@ func (s *holdSet) add(h *hold) {
 	if s.byOwner == nil && s.len > fewHolds {
 		s.byOwner = make(map[uint64]*hold)
 		for h := s.first.next; h != nil; h = h.next {
-			if !h.over() && h.owner() != 0 {
+			if !h.claim.Ended() && h.owner() != 0 {
 				s.byOwner[h.owner()] = h
 			}
 		}
@@ -69,13 +69,13 @@ func (s *holdSet) of(owner uint64) *hold {
 		return nil
 	}
 	if s.byOwner != nil {
-		if h := s.byOwner[owner]; h != nil && !h.over() {
+		if h := s.byOwner[owner]; h != nil && !h.claim.Ended() {
 			return h
 		}
 		return nil
 	}
 	for h := s.first; h != nil; h = h.next {
-		if h.owner() == owner && !h.over() {
+		if h.owner() == owner && !h.claim.Ended() {
 			return h
 		}
 	}

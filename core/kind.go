@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
@@ -45,14 +45,14 @@ func (k *kind) reenters(held *kind) bool {
 }
 
 // class returns the class of its waiters.
-func (k *kind) class() waitqueue.Class {
+func (k *kind) class() claim.Class {
 	switch {
 	case k.shared:
-		return waitqueue.Shared
+		return claim.Shared
 	case k.queued:
-		return waitqueue.Remote
+		return claim.Remote
 	}
-	return waitqueue.Exclusive
+	return claim.Exclusive
 }
 
 // freeing returns the call that frees a hold and removes marks of its grant.
@@ -211,7 +211,7 @@ func (c *engine) announce(channel string) lua.Announcement {
 // Locks with one hash field per hold.
 
 func updateHash(_ *engine, g holdCounts, lease time.Duration) lua.Call {
-	return lua.Update(g.key, g.field, g.total(), lease)
+	return lua.Update(g.key, g.field, g.Total(), lease)
 }
 
 func releaseHash(c *engine, g holdCounts) lua.Call {
@@ -245,8 +245,8 @@ func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 		Key:          g.key,
 		Timeouts:     g.timeouts(),
 		Owner:        g.field,
-		Reads:        int(g.shared),
-		Writes:       int(g.exclusive),
+		Reads:        int(g.Shared),
+		Writes:       int(g.Exclusive),
 		Certain:      !c.inCluster(),
 		WriteMessage: wire.Unblocked,
 	}
@@ -255,13 +255,13 @@ func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
 }
 
 func releaseReadWrite(c *engine, g holdCounts) lua.Call {
-	g.levels, g.need = levels{}, 0
+	g.Levels, g.need = claim.Levels{}, 0
 	return updateReadWrite(c, g, 0)
 }
 
 func renewReadWrite(g holdCounts) lua.Renewable {
-	r := lua.Renewable{Key: g.key, Field: g.field, Timeouts: g.timeouts()[:g.shared]}
-	if g.exclusive > 0 {
+	r := lua.Renewable{Key: g.key, Field: g.field, Timeouts: g.timeouts()[:g.Shared]}
+	if g.Exclusive > 0 {
 		r.Field = wire.WriteField(g.field)
 	}
 	return r

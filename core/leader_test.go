@@ -168,3 +168,9 @@ func TestLossPause(t *testing.T) {
 		}
 	}
 }
+
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}

@@ -118,8 +118,8 @@ func (l *level) expire() {
 	l.reportLoss(ErrLockLost)
 	h := l.hold
 	h.engine().background.Go(func() {
-		_ = h.lockTurn(context.Background())
-		defer h.unlockTurn()
+		t, _ := h.takeTurn(context.Background())
+		defer t.pass()
 		h.sendCount()
 	})
 }

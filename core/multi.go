@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // MultiLock returns several locks as one: Acquire takes all of them or none. They may be of
@@ -540,7 +542,7 @@ func (b *budget) explain(l Locker, err error) error {
 		whole.Waited = time.Since(b.began)
 		return &whole
 	}
-	if err == errLate {
+	if err == claim.ErrLate {
 		return opErr("acquire", labelOf(l), err)
 	}
 	return err

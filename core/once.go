@@ -52,7 +52,7 @@ var onceKind = func() kind {
 	}
 	k.look = func(t *terms, key string) lua.Call { return lua.OnceLook(key, t.recordKey, t.marks.Binding) }
 	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
-		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.total(), r, c.announce(wire.LockChannel(g.key)))
+		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.Total(), r, c.announce(wire.LockChannel(g.key)))
 	}
 	return k
 }()

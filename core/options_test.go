@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // New names the field of Options that it refuses.
@@ -123,7 +124,7 @@ func TestAcquireOptions_ShortestLease(t *testing.T) {
 	for range 50 {
 		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Millisecond, WaitTime: patience})
 		if err != nil {
-			wantErr(t, "Acquire", err, errLate)
+			wantErr(t, "Acquire", err, claim.ErrLate)
 			continue
 		}
 		await(t, "the lease to end", lease.Done())

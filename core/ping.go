@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -345,16 +346,16 @@ func (p *probe) useLock(ctx context.Context) error {
 func (p *probe) acquireAndRelease() error {
 	field, timeout := p.c.field(newOwner()), p.c.opts.CommandTimeout
 	call := lua.Release(p.key, field, p.c.announce(p.channel))
-	left := residue{}
+	left := claim.Left{}
 	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()
 
 	acquire := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), timeout).Replicated()
 	if _, err := acquire.Run(redisop.Until{}); err != nil {
-		left = afterGrant(acquire, false)
+		left = leftBy(acquire, false)
 		return err
 	}
 	_, err := p.c.ops.Op(call, timeout).Run(redisop.Until{})
-	left = afterRelease(err == nil, false, acquire.Stray())
+	left = claim.AfterRelease(err == nil, false, acquire.Stray())
 	return cmp.Or(acquire.Proven(), err)
 }
 

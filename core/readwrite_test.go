@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -244,7 +245,7 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 	eventually(t, "the release of the only lease", func() bool {
 		h.lock()
 		defer h.unlock()
-		return h.state == freeing
+		return h.claim.State() == claim.Freeing
 	})
 	late.Release()
 	if v := await(t, "the renewal to find no writer", answered); v[0] == watchdog.Renewed {

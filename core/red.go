@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // RedLock returns several locks as one. Each must be on an independent master. Holding the RedLock
@@ -267,7 +269,7 @@ func (r *red) verdict(errs []error) (final bool, _ error) {
 	case refusal != nil:
 		return false, &NotAcquiredError{Name: r.whole.name, TTL: refusal.TTL, shown: r.whole.shown, holder: refusal.holder}
 	}
-	return false, errLate
+	return false, claim.ErrLate
 }
 
 // isFinal reports whether a member will fail again in another attempt.

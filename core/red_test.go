@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redistest"
@@ -249,7 +250,7 @@ func TestRed_Verdict(t *testing.T) {
 	c := newBundle(t).client(t)
 	r := RedLock(c.Lock("a"), c.Lock("b"), c.Lock("c")).(*red)
 	for err, want := range map[error]bool{
-		errNoVote: false, errLate: false, errForced: false, errOutrun: false, ErrNotReplicated: false,
+		errNoVote: false, claim.ErrLate: false, claim.ErrForced: false, claim.ErrOutrun: false, ErrNotReplicated: false,
 		redisop.ErrTimeout: false, ErrClosed: true, ErrWrongKind: true, redis.ErrClosed: true,
 	} {
 		member := opErr("acquire", r.locks[0].(*Lock).label(), err)

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
 
@@ -244,7 +244,7 @@ func sleepers(c *Client, names []string) (n int) {
 	for _, name := range names {
 		e := c.names.lock(name)
 		for _, w := range e.queue.Waiters() {
-			if w.Item.signal != nil && w.State() != waitqueue.Asking {
+			if w.Item.signal != nil && w.State() != claim.Asking {
 				n++
 			}
 		}

@@ -197,7 +197,7 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 	eventually(t, "both releases to wait for the turn", func() bool {
 		e := c.names.lock("a")
 		defer e.unlock()
-		return holdOf(leases[0]).turn.queue != nil && holdOf(leases[0]).turn.queue.next != nil
+		return holdOf(leases[0]).claim.Turn.Waiting() == 2
 	})
 	turn.Release()
 	for range leases {

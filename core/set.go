@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // A set is several leases as one: those of a MultiLock, which needs them all, or those of a
@@ -25,7 +27,7 @@ type set struct {
 }
 
 // newSet makes one lease of several, for the caller with ctx. A nil member is missing. If the lease
-// has expired by now, newSet returns errLate, and the caller must release the members.
+// has expired by now, newSet returns claim.ErrLate, and the caller must release the members.
 func newSet(ctx context.Context, name label, lease time.Duration, members []*Lease, quorum int) (*set, error) {
 	s := &set{quorum: quorum, nameShown: name.shown, unrenewed: lease > 0, members: members}
 	s.Lease = Lease{backend: s, name: name.name, caller: ctx, fixed: lease}
@@ -40,7 +42,7 @@ func newSet(ctx context.Context, name label, lease time.Duration, members []*Lea
 		return s, nil
 	}
 	s.err = ErrLockLost
-	return nil, errLate
+	return nil, claim.ErrLate
 }
 
 // adopt makes m call the set when it ends. A lease that has ended before makes no call, but the set

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 )
 
@@ -45,7 +46,7 @@ func (c *Client) Holds() []Hold {
 	now, at := clock.Now(), c.clock()
 	c.names.each(func(e *entry) {
 		for h := e.holds.first; h != nil; h = h.next {
-			if h.state == held {
+			if h.claim.State() == claim.Held {
 				holds = append(holds, h.snapshotLocked(now, at))
 				callers = append(callers, h.first.caller)
 			}
@@ -65,7 +66,7 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 		Key:   h.entry.key,
 		Kind:  h.kind.name,
 		Owner: h.field,
-		Count: g.total(),
+		Count: g.Total(),
 		Held:  now.Since(h.first.acquired),
 		Token: h.token,
 	}

@@ -1,53 +1,60 @@
 package core
 
-// A turn lets one command at a time change a hold, in the order of arrival. A mutex would not let a
-// caller stop waiting. A channel would cost every hold memory, and few turns are ever waited for.
-// The shard's mutex guards it.
-type turn struct {
-	taken bool
-	queue *candidate
+import (
+	"context"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
+)
+
+// A turn is the right to send a command that changes a hold. Whoever takes it defers pass. The zero
+// value is no turn: it was passed on or given away.
+type turn struct{ hold *hold }
+
+// tryTurn takes the turn if it is free. Otherwise it returns the caller's place in line.
+func (h *hold) tryTurn() (turn, *claim.Candidate) {
+	h.lock()
+	defer h.unlock()
+	if place := h.claim.Turn.Take(); place != nil {
+		return turn{}, place
+	}
+	return turn{h}, nil
 }
 
-// A candidate waits for the turn.
-type candidate struct {
-	called chan struct{} // closed when the candidate gets the turn
-	next   *candidate
+// takeTurn waits for the turn, unless ctx ends.
+func (h *hold) takeTurn(ctx context.Context) (turn, error) {
+	t, place := h.tryTurn()
+	if place == nil {
+		return t, nil
+	}
+	select {
+	case <-place.Called:
+		return turn{h}, nil
+	case <-ctx.Done():
+		h.lock()
+		h.claim.Turn.Leave(place)
+		h.unlock()
+		return turn{}, ended(ctx)
+	}
 }
 
-// tryLocked takes the turn and returns nil if the turn is free. Otherwise it queues the caller up
-// and returns its place.
-func (t *turn) tryLocked() *candidate {
-	if !t.taken {
-		t.taken = true
-		return nil
+// pass passes the turn to the next in line.
+func (t *turn) pass() {
+	if h := t.hold; h != nil {
+		t.hold = nil
+		h.lock()
+		h.claim.Turn.Pass()
+		h.unlock()
 	}
-	c := &candidate{called: make(chan struct{})}
-	last := &t.queue
-	for *last != nil {
-		last = &(*last).next
-	}
-	*last = c
-	return c
 }
 
-// passLocked passes the turn to the next candidate.
-func (t *turn) passLocked() {
-	first := t.queue
-	if first == nil {
-		t.taken = false
-		return
+// giveTo gives the turn to next, which runs in the background. If the client is closed, next does not
+// run, and the caller keeps the turn.
+func (t *turn) giveTo(next func()) {
+	given := *t
+	if t.hold.engine().background.Go(func() {
+		defer given.pass()
+		next()
+	}) {
+		t.hold = nil
 	}
-	t.queue = first.next
-	close(first.called)
-}
-
-// leaveLocked takes c out of the queue. If c has the turn by now, the next candidate gets it.
-func (t *turn) leaveLocked(c *candidate) {
-	for at := &t.queue; *at != nil; at = &(*at).next {
-		if *at == c {
-			*at = c.next
-			return
-		}
-	}
-	t.passLocked()
 }

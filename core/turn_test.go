@@ -10,20 +10,18 @@ import (
 func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
 
 // lineLength returns how many candidates wait for the turn.
-func (h *hold) lineLength() (n int) {
+func (h *hold) lineLength() int {
 	h.entry.shard.mu.Lock()
 	defer h.entry.shard.mu.Unlock()
-	for p := h.turn.queue; p != nil; p = p.next {
-		n++
-	}
-	return n
+	return h.claim.Turn.Waiting()
 }
 
-// Candidates get the turn in the order they came. The turn skips those that left.
-func TestTurnInOrder(t *testing.T) {
+// Callers get the turn in the order they came. The turn skips those whose context has ended.
+func TestTurn_OfCallers(t *testing.T) {
 	t.Parallel()
 	h := idleHold()
-	if err := h.lockTurn(bg); err != nil {
+	own, err := h.takeTurn(bg)
+	if err != nil {
 		t.Fatal(err)
 	}
 	cause := errors.New("no longer")
@@ -36,50 +34,66 @@ func TestTurnInOrder(t *testing.T) {
 			ctx = leaves
 		}
 		go func() {
-			if err := h.lockTurn(ctx); leaving {
+			own, err := h.takeTurn(ctx)
+			defer own.pass() // also if it has none
+			if leaving {
 				left <- err
 			} else {
 				got <- i
-				h.unlockTurn()
 			}
 		}()
-		eventually(t, "the candidate to queue up", func() bool { return h.lineLength() == i+1 })
+		eventually(t, "the caller to queue up", func() bool { return h.lineLength() == i+1 })
 	}
 	leave(cause)
 	for range 2 {
-		wantErr(t, "a candidate that left", <-left, cause)
+		wantErr(t, "a caller that left", <-left, cause)
 	}
 	if n := h.lineLength(); n != 3 {
-		t.Errorf("%d candidates in the queue, want the 3 that stayed", n)
+		t.Errorf("%d callers in line, want the 3 that stayed", n)
 	}
-	h.unlockTurn()
+	own.pass()
+	own.pass() // it has the turn no more
 	for _, want := range []int{0, 2, 4} {
 		if i := <-got; i != want {
-			t.Errorf("candidate %d got the turn, want %d", i, want)
+			t.Errorf("caller %d got the turn, want %d", i, want)
 		}
 	}
 	eventually(t, "the turn to be free", func() bool {
 		h.entry.shard.mu.Lock()
 		defer h.entry.shard.mu.Unlock()
-		return !h.turn.taken && h.turn.queue == nil
+		return !h.claim.Turn.Taken()
 	})
 }
 
-// A candidate that leaves just as it gets the turn passes it on.
-func TestTurnComesTooLate(t *testing.T) {
+// A turn that was given away is passed on by the one that has it, and not by the giver. A client that
+// is closed takes no work, so the giver keeps the turn.
+func TestTurn_IsGiven(t *testing.T) {
 	t.Parallel()
-	h := idleHold()
-	h.turn.tryLocked()
-	one, two := h.turn.tryLocked(), h.turn.tryLocked()
-	h.unlockTurn()
-	<-one.called
-	h.turn.leaveLocked(one)
-	<-two.called
-	h.turn.leaveLocked(two)
-	if h.turn.taken || h.turn.queue != nil {
-		t.Error("the turn is taken after all candidates left")
+	b := newBundle(t)
+	c := b.client(t)
+	h := holdOf(mustTake(t, bg, c.Lock("a"), AcquireOptions{}))
+	taken := func() bool {
+		h.lock()
+		defer h.unlock()
+		return h.claim.Turn.Taken()
 	}
-	if h.turn.tryLocked() != nil {
-		t.Error("tryLocked did not take a free turn")
+	own, _ := h.takeTurn(bg)
+	goOn := make(chan struct{})
+	own.giveTo(func() { <-goOn })
+	own.pass()
+	if !taken() {
+		t.Error("the giver has passed a turn on that it has no more")
+	}
+	close(goOn)
+	eventually(t, "the turn to be free", func() bool { return !taken() })
+	mustClose(t, c)
+	own, _ = h.takeTurn(bg)
+	own.giveTo(func() { t.Error("work has begun in a closed client") })
+	if !taken() {
+		t.Error("the turn was lost")
+	}
+	own.pass()
+	if taken() {
+		t.Error("the giver has not kept the turn")
 	}
 }

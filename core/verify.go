@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -65,7 +66,7 @@ func (n *names) heldOf(key string) (holds []*hold) {
 	defer s.mu.Unlock()
 	if e := s.entries[key]; e != nil {
 		for h := e.holds.first; h != nil; h = h.next {
-			if h.state == held {
+			if h.claim.State() == claim.Held {
 				holds = append(holds, h)
 			}
 		}
@@ -78,7 +79,7 @@ func (n *names) heldOf(key string) (holds []*hold) {
 func (h *hold) loseIfHeld(cause error) bool {
 	h.lock()
 	var l loss
-	if h.state == held {
+	if h.claim.State() == claim.Held {
 		l = h.endLocked(cause)
 	}
 	h.unlock()

@@ -3,16 +3,15 @@ package core
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
@@ -31,14 +30,14 @@ type request struct {
 // A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
 // caller's goroutine: it plans a step with the mutex held, then carries it out without the mutex.
 // Other goroutines only poke it to plan again, or remove it from the queue with an error or a
-// lease. Package waitqueue defines its states.
+// lease. Package claim defines its states.
 //
 // A process may have thousands of waiters, so one is kept small: what few of them need is aside.
 type waiter struct {
 	request
-	waitqueue.Waiter[*waiter] // guarded by the shard's mutex, like all fields below
-	entry                     *entry
-	signal                    chan struct{} // holds one poke; made before the first sleep
+	claim.Waiter[*waiter] // guarded by the shard's mutex, like all fields below
+	entry                 *entry
+	signal                chan struct{} // holds one poke; made before the first sleep
 
 	// The number of the wire owner of the attempt or hand-over in flight. 0: there is none, or
 	// ForceUnlock has taken it.
@@ -108,7 +107,7 @@ type place struct {
 	owner   uint64        // the number of the wire owner in the queue
 	field   string        // that wire owner
 	channel *hub.Channel  // the waiter's own; nil: not subscribed
-	left    residue       // what Redis may have of the wire owner
+	left    claim.Left    // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
 	read    clock.Instant // when that reply was read
 }
@@ -185,14 +184,14 @@ func (w *waiter) poke() {
 }
 
 // wake pokes the waiters that a queue event returned.
-func wake(woken []*waitqueue.Waiter[*waiter]) {
+func wake(woken []*claim.Waiter[*waiter]) {
 	for _, w := range woken {
 		w.Item.poke()
 	}
 }
 
 // failAll fails waiters that the queue has removed.
-func failAll(out []*waitqueue.Waiter[*waiter], err error) {
+func failAll(out []*claim.Waiter[*waiter], err error) {
 	for _, w := range out {
 		w.Item.troubledLocked().err = w.Item.given(err)
 		w.Item.poke()
@@ -240,7 +239,7 @@ type plan struct {
 	hold     *hold
 	err      error
 	field    string // wire owner of the attempt
-	arrivals uint32 // when the attempt begins; see waitqueue.Queue.Dismiss
+	arrivals uint32 // when the attempt begins; see claim.Queue.Dismiss
 	last     bool   // the attempt is the one at the end of WaitTime
 	polls    bool   // nothing caused the attempt but time
 	looks    bool   // the attempt asks for a record only
@@ -270,9 +269,9 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 		return plan{step: stepTryPastQueue, field: w.sendsLocked()}
 	}
 	switch e.queue.Join(&w.Waiter) {
-	case waitqueue.Full:
+	case claim.Full:
 		return plan{step: stepTurnAway, err: errNameFull(w.Limit)}
-	case waitqueue.Behind:
+	case claim.Behind:
 		if err := e.queue.Waiters()[0].Item.failureLocked(); err != nil {
 			return plan{step: stepTurnAway, err: err}
 		}
@@ -313,7 +312,7 @@ func (w *waiter) lookLocked(at, since clock.Moment) plan {
 		if w.Deadline == 0 {
 			p.holder = w.holderLocked()
 		}
-		if w.State() == waitqueue.Asleep { // and then see whether it still hears its channel
+		if w.State() == claim.Asleep { // and then see whether it still hears its channel
 			p.pause = min(p.pause, w.inTime(w.entry.engine().pollPause()))
 		}
 	default:
@@ -332,22 +331,22 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 	case e.holds.of(ownerOf(w.link)) != nil:
 		return plan{step: stepStartOver}
 	}
-	if w.State() == waitqueue.Asleep && w.pollsForOthersLocked() {
+	if w.State() == claim.Asleep && w.pollsForOthersLocked() {
 		w.PollAt = min(w.PollAt, w.Asked().Add(e.engine().fairPoll()))
 	}
 	next, pause := e.queue.Next(&w.Waiter, at)
-	if next == waitqueue.Prompt {
+	if next == claim.Prompt {
 		wake(e.queue.Prompt(at))
 		next, pause = e.queue.Next(&w.Waiter, at)
 	}
 	switch next {
-	case waitqueue.Ask:
+	case claim.Ask:
 		left := w.timeLeft(at)
 		if left > 0 && w.kind.record != nil && e.recordingLocked() { // deliverLocked will wake it
 			return plan{step: stepSleep, pause: left}
 		}
 		return plan{step: stepAsk}
-	case waitqueue.Sleep:
+	case claim.Sleep:
 		return plan{step: stepSleep, pause: pause}
 	}
 	return plan{step: stepFail, err: w.gaveUpLocked(e.ttlLocked())}
@@ -356,7 +355,7 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 // deafLocked reports whether a waiter that has slept for about PollInterval must poll now, because a
 // message might not have reached it: it may have fallen asleep before the subscription was lost.
 func (w *waiter) deafLocked(at, since clock.Moment) bool {
-	if w.State() != waitqueue.Asleep || at.Since(max(since, w.Asked())) < w.inTime(w.entry.engine().leastPoll()) {
+	if w.State() != claim.Asleep || at.Since(max(since, w.Asked())) < w.inTime(w.entry.engine().leastPoll()) {
 		return false
 	}
 	channel := w.entry.channel
@@ -368,7 +367,7 @@ func (w *waiter) deafLocked(at, since clock.Moment) bool {
 
 func (w *waiter) timeLeft(at clock.Moment) time.Duration {
 	if w.Deadline == 0 {
-		return waitqueue.Forever
+		return claim.Forever
 	}
 	return w.Deadline.Since(at)
 }
@@ -465,7 +464,7 @@ func (w *waiter) notifyWaiting() {
 // sleep waits until the waiter is poked, for d at most. It returns false if the caller's context
 // has ended.
 func (w *waiter) sleep(d time.Duration) bool {
-	if d < waitqueue.Forever { // most waiters need no alarm: a message or a release pokes them
+	if d < claim.Forever { // most waiters need no alarm: a message or a release pokes them
 		alarms := w.entry.engine().alarms
 		alarms.Set(&w.alarm, w, d)
 		defer alarms.Cancel(&w.alarm)
@@ -494,12 +493,12 @@ func (w *waiter) leavePlace(lease *level) {
 }
 
 // cleanUp makes the cleaner free what Redis may have of a wire owner.
-func (w *waiter) cleanUp(field string, left residue) {
-	if left.none() {
+func (w *waiter) cleanUp(field string, left claim.Left) {
+	if left.None() {
 		return
 	}
 	c := w.entry.engine()
-	g := holdCounts{terms: &w.kind.terms, key: w.entry.key, field: field, deepest: levels{}.plus(w.kind.shared).shared}
+	g := holdCounts{terms: &w.kind.terms, key: w.entry.key, field: field, deepest: claim.Levels{}.Plus(w.kind.shared).Shared}
 	c.cleaner.add(w.kind.freeing(c, g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
@@ -554,7 +553,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
 	t := try{terms: &w.kind.terms, key: e.key, field: field, lease: c.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
-		t.notAfter, place.left.there = w.notAfter(), true
+		t.notAfter, place.left.There = w.notAfter(), true
 	}
 	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
 	if !p.looks {
@@ -575,9 +574,9 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	if r, ok := err.(*recorded); ok {
 		r.binding = w.kind.marks.Binding
 	}
-	left := afterGrant(x, answer.Granted)
+	left := leftBy(x, answer.Granted)
 	if place := w.place(); place != nil { // set before a hand-over can use the place
-		place.left = place.left.or(left)
+		place.left = place.left.Or(left)
 	}
 	var lease *level
 	stays := false
@@ -613,15 +612,15 @@ func (w *waiter) call(p plan, t try) lua.Call {
 // background, and a lock that it grants is freed.
 func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 	why := w.leaveQueue()
-	var left residue
+	var left claim.Left
 	if p := w.place(); p != nil {
-		left, p.left = p.left, residue{} // so that leavePlace does not clean up before the reply
+		left, p.left = p.left, claim.Left{} // so that leavePlace does not clean up before the reply
 	}
-	if x.InFlight() || x.Stray() || !left.none() { // otherwise Redis has received nothing
+	if x.InFlight() || x.Stray() || !left.None() { // otherwise Redis has received nothing
 		w.entry.engine().background.Go(func() {
 			reply, err := x.Await()
 			answer, _ := readGrant(x, reply, err)
-			w.cleanUp(field, left.or(afterGrant(x, answer.Granted)))
+			w.cleanUp(field, left.Or(leftBy(x, answer.Granted)))
 		})
 	}
 	return why
@@ -660,16 +659,13 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 	return answer, err
 }
 
-var (
-	// errLate: the lease expired before the reply was read.
-	errLate = fmt.Errorf("%w: the lease expired before the reply arrived; "+
-		"use a longer LeaseTime, or WatchdogTimeout if there is none", ErrLockLost)
-	// errForced: ForceUnlock freed the hold in Redis before the reply was read.
-	errForced = fmt.Errorf("%w: ForceUnlock freed it before Acquire returned", ErrLockLost)
-	// errOutrun: this client was granted another hold of the lock between the command and its
-	// reply. It is unknown which of the two Redis has now, so neither counts.
-	errOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply arrived", ErrLockLost)
-)
+// leftBy returns what an attempt has left that gave its waiter no lease. A look leaves nothing.
+func leftBy(x *redisop.Op, granted bool) claim.Left {
+	if x.Call().Looks() {
+		return claim.Left{}
+	}
+	return claim.AfterAcquire(granted, x.Stray())
+}
 
 // late reports whether a lease has expired by at, if its command was queued at sent.
 func (w *waiter) late(sent, at clock.Instant) bool {
@@ -683,37 +679,43 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, error) {
 	e := w.entry
 	now := time.Now()
-	h, lease := w.newHold(field, x.Stray() || w.place() != nil && w.place().left.stray, clock.MomentOf(now))
+	left := leftBy(x, false)
+	if p := w.place(); p != nil {
+		left = left.Or(p.left)
+	}
+	h, lease := w.newHold(field, left, clock.MomentOf(now))
 	h.token = token
 	why := w.ended()
 	e.lock()
-	if w.State() == waitqueue.Asking && why == nil && e.holds.of(ownerOf(w.link)) != nil {
+	at := e.engine().at(now)
+	v := claim.Grant{
+		Asks:      w.State() == claim.Asking,
+		OwnerHas:  e.holds.of(ownerOf(w.link)) != nil,
+		Removed:   w.removedLocked(),
+		CallerErr: why,
+		Forced:    w.pending == 0,
+		Late:      w.late(x.Sent(), at),
+		Outrun:    e.outrunLocked(h, clock.MomentOf(x.Begun())),
+	}.Verdict()
+	var displaced []loss
+	if v.Displaces {
+		displaced = e.displaceLocked(h)
+	}
+	switch {
+	case v.Sleeps:
 		w.answeredLocked()
 		e.queue.Sleeps(&w.Waiter, w.PollAt)
-		e.unlock()
-		return nil, nil
-	}
-	at := e.engine().at(now)
-	err := w.refusalLocked(x, at, why)
-	var displaced []loss
-	if err == nil {
-		displaced = e.displaceLocked(h)
-		if outran(displaced, clock.MomentOf(x.Begun())) {
-			err = errOutrun
-		}
-	}
-	if err == nil {
+		lease = nil
+	case v.Err != nil:
+		wake(e.queue.Leave(&w.Waiter))
+		lease = nil
+	default:
 		h.addLocked(lease, x.Sent(), at)
 		e.grantLocked(w, h)
-	} else {
-		wake(e.queue.Leave(&w.Waiter))
 	}
 	e.unlock()
 	finishLosses(displaced)
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return lease, v.Err
 }
 
 // ended returns why the caller's context has ended, or nil. A context may be the caller's code, and
@@ -723,32 +725,6 @@ func (w *waiter) ended() error {
 		return nil
 	}
 	return ended(w.ctx)
-}
-
-// refusalLocked returns why a grant does not count, or nil if it does. why is what ended returned.
-func (w *waiter) refusalLocked(x *redisop.Op, at clock.Instant, why error) error {
-	switch {
-	case w.removedLocked() != nil:
-		return w.removedLocked()
-	case why != nil:
-		return why
-	case w.pending == 0:
-		return errForced
-	case w.late(x.Sent(), at):
-		return errLate
-	}
-	return nil
-}
-
-// outran reports whether one of the displaced holds was granted after a command was sent. Redis may
-// then have executed the command before or after that grant.
-func outran(displaced []loss, sent clock.Moment) bool {
-	for _, l := range displaced {
-		if l.hold.first.acquired > sent {
-			return true
-		}
-	}
-	return false
 }
 
 // answeredLocked ends the attempt or hand-over in flight.
@@ -771,35 +747,49 @@ func (w *waiter) refused(answer lua.Answer, polled bool) error {
 	if w.aside != nil {
 		w.aside.failures, w.aside.failure = 0, nil
 	}
+	v := w.refusalLocked(answer)
 	switch {
-	case w.State() == waitqueue.Out: // the next plan has the reason
-		return nil
-	case w.NoWait:
+	case v.GivesUp:
 		wake(e.queue.Leave(&w.Waiter))
 		return w.notAcquiredLocked(answer.TTL)
-	}
-	w.sleepsLocked(answer, polled)
-	if w.place() != nil {
-		w.queueUpLocked(answer)
+	case v.Sleeps:
+		w.sleepsLocked(answer, v, polled)
 	}
 	return nil
 }
 
+// refusalLocked returns the verdict on a refusal.
+func (w *waiter) refusalLocked(answer lua.Answer) claim.RefusalVerdict {
+	known := claim.Refusal{Out: w.State() == claim.Out, NoWait: w.NoWait, Place: answer.Place}
+	if p := w.place(); p != nil && !known.Out {
+		known.Queued, known.First = true, w.pollsForOthersLocked()
+		known.Hears = p.channel != nil && w.entry.engine().hub.Confirmed(p.channel)
+	}
+	return known.Verdict()
+}
+
 // sleepsLocked puts a refused waiter to sleep and subscribes it to releases. polled means that
 // nothing had caused its attempt but time.
-func (w *waiter) sleepsLocked(answer lua.Answer, polled bool) {
+func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled bool) {
 	e, c := w.entry, w.entry.engine()
 	w.answeredLocked()
-	most := c.reliedPause(polled)
-	if w.place() != nil {
+	p, most := w.place(), c.reliedPause(polled)
+	if p != nil {
 		most = w.inTime(c.pollPause())
+		p.clock, p.read = answer.Now, c.clock()
 	}
 	pause := untilExpiry(answer.TTL, most)
-	if answer.Place > 1 && !w.pollsForOthersLocked() {
+	if v.ByPlace {
 		pause = fairPause(c.fairPoll(), answer.Place)
 	}
 	e.refusedLocked(w, pause)
 	e.subscribeLocked(w)
+	switch v.Join {
+	case claim.JoinNow:
+		w.PollAt = 0
+	case claim.JoinHeard:
+		w.PollAt = clock.In(min(c.opts.PollInterval, subscribePatience))
+	}
 }
 
 // pollsForOthersLocked reports whether w is the first of this process that waits for a fair lock. It
@@ -817,21 +807,6 @@ func (w *waiter) inTime(d time.Duration) time.Duration {
 	return min(d, w.entry.engine().fairPoll())
 }
 
-// queueUpLocked records the server's clock for the attempt that queues up in Redis, and schedules
-// that attempt: at once if the waiter is subscribed, because other waiters can then see that it is
-// alive, otherwise when the subscription is confirmed, or after subscribePatience.
-func (w *waiter) queueUpLocked(answer lua.Answer) {
-	p, c := w.place(), w.entry.engine()
-	p.clock, p.read = answer.Now, c.clock()
-	switch {
-	case answer.Place > 0:
-	case c.hub.Confirmed(p.channel):
-		w.PollAt = 0
-	default:
-		w.PollAt = clock.In(min(c.opts.PollInterval, subscribePatience))
-	}
-}
-
 // fail handles the error of an attempt. It fails every waiter that had joined before the command
 // was sent, this one included. The others would only run into the same error one after another,
 // each for a CommandTimeout. A record and ErrUnrecorded go to all of them, too, if they want a
@@ -841,22 +816,24 @@ func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.lock()
 	defer e.unlock()
-	if err == ErrWrongKind || err == ErrBound {
+	known := claim.Failure{Own: err == ErrWrongKind || err == ErrBound, Outlasts: w.outlasts(err), Out: w.State() == claim.Out}
+	v := known.Verdict()
+	switch {
+	case v.Leaves:
 		wake(e.queue.Leave(&w.Waiter))
-		return false
+	case v.Dismisses:
+		e.dismissLocked(arrivals, err)
 	}
-	e.dismissLocked(arrivals, err)
-	if !w.outlasts(err) {
-		return false
+	if v.Stays {
+		w.answeredLocked()
+		t := w.troubledLocked()
+		t.failures, t.failure = min(t.failures+1, 100), err
+		if v.Sleeps {
+			e.refusedLocked(w, e.engine().outagePause(t.failures))
+			e.subscribeLocked(w)
+		}
 	}
-	w.answeredLocked()
-	t := w.troubledLocked()
-	t.failures, t.failure = min(t.failures+1, 100), err
-	if w.State() != waitqueue.Out {
-		e.refusedLocked(w, e.engine().outagePause(t.failures))
-		e.subscribeLocked(w)
-	}
-	return true
+	return v.Stays
 }
 
 // outlasts reports whether the waiter goes on waiting after an error: for ever if that is its
@@ -884,7 +861,7 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 		case c.state.Load() == closed: // Close has ended the other leases already
 			return ErrClosed
 		case c.clock().Until(end) <= 0:
-			return errLate
+			return claim.ErrLate
 		}
 		h.addLocked(lease, sent, c.clock())
 		return nil

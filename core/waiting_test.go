@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
-	"github.com/reqlock/reqlock/core/internal/waitqueue"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redistest"
 )
@@ -88,7 +88,7 @@ func (e *entry) firstSleepsLocked() bool {
 	}
 	w := e.queue.Waiters()[0]
 	wakes, pending := w.Wakes()
-	return wakes > 0 && !pending && w.State() == waitqueue.Asleep
+	return wakes > 0 && !pending && w.State() == claim.Asleep
 }
 
 // wakesOf returns how often the first waiter for a name was woken.
@@ -984,7 +984,7 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		eventually(t, "the waiter to subscribe and sleep", func() bool {
 			e := c.names.lock("a")
 			defer e.unlock()
-			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == waitqueue.Asleep && c.hub.Confirmed(e.channel)
+			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == claim.Asleep && c.hub.Confirmed(e.channel)
 		})
 		if !left.IsZero() && time.Since(left) < c.linger/2 {
 			rounds++

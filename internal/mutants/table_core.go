@@ -55,37 +55,37 @@ var coreMutants = []mutant{
 	{
 		promise: "a grant ends every other hold that it proves lost",
 		file:    "core/entry.go",
-		old:     "if other == h || other.state != held {",
-		new:     "if other == h || other.state == held {",
+		old:     "return other != h && other.claim.State() == claim.Held &&"
+		new:     "return false &&"
 		nets:    []string{"core TestAcquire_EndsAnOtherHoldOfTheName", "sim"},
 	},
 	{
 		promise: "a grant of one side ends what it excludes of the other",
 		file:    "core/entry.go",
-		old:     "if h.kind.shared && other.countsLocked().exclusive == 0 {",
-		new:     "if h.kind.shared {",
+		old:     "(!h.kind.shared || other.claim.Levels().Exclusive > 0)"
+		new:     "!h.kind.shared"
 		nets:    []string{"core TestAcquire_EndsTheOtherSide"},
 	},
 	{
 		promise: "a grant that another one overtook does not count",
-		file:    "core/waiter.go",
-		old:     "if outran(displaced, clock.MomentOf(x.Begun())) {",
-		new:     "if outran(nil, clock.MomentOf(x.Begun())) {",
-		nets:    []string{"core TestAcquire_ReplyOutrunByAnotherGrant"},
+		file:    "core/internal/claim/grant.go",
+		old:     "if g.Outrun {"
+		new:     "if false {"
+		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestAcquire_ReplyOutrunByAnotherGrant"},
 	},
 	{
 		promise: "ForceUnlock reaches a grant on its way",
-		file:    "core/waiter.go",
-		old:     "case w.pending == 0:",
-		new:     "case false:",
-		nets:    []string{"core TestForceUnlock_GrantOnItsWay"},
+		file:    "core/internal/claim/grant.go",
+		old:     "case g.Forced:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestForceUnlock_GrantOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock reaches a hand-over on its way",
-		file:    "core/handover.go",
-		old:     "case w.pending == 0:",
-		new:     "case false:",
-		nets:    []string{"core TestForceUnlock_HandOverOnItsWay", "core TestHandOver_EveryOutcome"},
+		file:    "core/internal/claim/handover.go",
+		old:     "case o.Forced:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestForceUnlock_HandOverOnItsWay", "core TestHandOver_EveryOutcome"},
 	},
 	{
 		promise: "ForceUnlock reaches the member of a RedLock on its way",
@@ -104,8 +104,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a hold that is released while Redis is asked about it is not lost",
 		file:    "core/verify.go",
-		old:     "if h.state == held {\n\t\tl =",
-		new:     "if !h.over() {\n\t\tl =",
+		old:     "if h.claim.State() == claim.Held {\n\t\tl ="
+		new:     "if !h.claim.Ended() {\n\t\tl ="
 		nets:    []string{"core TestInbox_ReleaseMeanwhile"},
 	},
 	{
@@ -125,8 +125,8 @@ var coreMutants = []mutant{
 	{
 		promise: "Acquire does not wait for a late re-entry to be taken back",
 		file:    "core/hold.go",
-		old:     "if !takeBack || !c.background.Go(h.restoreCount) {\n\t\th.unlockTurn()",
-		new:     "if takeBack {\n\t\th.restoreCount()\n\t} else {\n\t\th.unlockTurn()",
+		old:     "t.giveTo(h.sendCount)"
+		new:     "h.sendCount()"
 		nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
 	},
 	{
@@ -159,31 +159,31 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "one command at a time changes a hold",
-		file:    "core/turn.go",
-		old:     "if !t.taken {",
-		new:     "if true {",
-		nets:    []string{"core TestTurnInOrder", "core TestHold_OneChangeAtATime"},
+		file:    "core/internal/claim/turn.go",
+		old:     "if !t.taken {\n"
+		new:     "if true {\n"
+		nets:    []string{"core/internal/claim TestTurn_InOrder", "core TestHold_OneChangeAtATime"},
 	},
 	{
 		promise: "a reader cannot become a writer",
-		file:    "core/hold.go",
-		old:     "if more != nil && !more.shared && h.sure.exclusive == 0 {",
-		new:     "if false {",
-		nets:    []string{"core TestReadWrite_DowngradeAndUpgrade"},
+		file:    "core/internal/claim/hold.go",
+		old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {"
+		new:     "if false {"
+		nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade"},
 	},
 	{
 		promise: "a release that Redis repeats for us counts as done",
-		file:    "core/hold.go",
-		old:     "x.Stray() && l.leftLocked() > 0",
-		new:     "false && l.leftLocked() > 0",
-		nets:    []string{"core TestRelease_RetryFindsNothing", "core TestRetry_LostReply"},
+		file:    "core/internal/claim/release.go",
+		old:     "freedEarlier := r.Stray && r.LeaseLeft"
+		new:     "freedEarlier := false"
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply"},
 	},
 	{
 		promise: "a release of a lost lock is an error",
-		file:    "core/hold.go",
-		old:     "if err == nil && !there && !",
-		new:     "if err == nil && false && !there && !",
-		nets:    []string{"core TestRelease_RetryFindsNothing", "core TestRelease_ExpiredLock", "core TestForceUnlock_FixedLeaseElsewhere"},
+		file:    "core/internal/claim/release.go",
+		old:     "if v.Err = r.Err; missing {"
+		new:     "if v.Err = r.Err; false {"
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRelease_ExpiredLock", "core TestForceUnlock_FixedLeaseElsewhere"},
 	},
 	{
 		promise: "a downgrade is resent until Redis accepts it",
@@ -231,10 +231,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a grant that comes too late is no lease",
-		file:    "core/waiter.go",
-		old:     "case w.late(x.Sent(), at):",
-		new:     "case false:",
-		nets:    []string{"core TestDeadline_LateGrantIsReleased"},
+		file:    "core/internal/claim/grant.go",
+		old:     "case g.Late:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestDeadline_LateGrantIsReleased"},
 	},
 	{
 		promise: "contexts end before a release frees the lock",
@@ -252,17 +252,17 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a hold that Redis does not know is lost",
-		file:    "core/hold.go",
-		old:     "if !wasReleased && same {",
-		new:     "if false {",
-		nets:    []string{"core TestRenewal_ExpiredLock", "core TestLoss_EndsEveryLease"},
+		file:    "core/internal/claim/renewal.go",
+		old:     "case m.Same:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestMissing_Verdicts", "core TestRenewal_ExpiredLock", "core TestLoss_EndsEveryLease"},
 	},
 	{
 		promise: "a hold that was just released is not reported as lost",
-		file:    "core/hold.go",
-		old:     "if !wasReleased && same {",
-		new:     "if same {",
-		nets:    []string{"core TestWatchdog_ZeroDuringRelease", "core TestWatchdog_ZeroAfterRelease"},
+		file:    "core/internal/claim/renewal.go",
+		old:     "case m.State != Held:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestMissing_Verdicts", "core TestWatchdog_ZeroDuringRelease", "core TestWatchdog_ZeroAfterRelease"},
 	},
 	{
 		promise: "an error of a renewal is not a loss",
@@ -315,10 +315,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a renewal does not count for a read level that it did not know",
-		file:    "core/hold.go",
-		old:     "if int(h.countsLocked().shared) > len(asked.Timeouts) {",
-		new:     "if false {",
-		nets:    []string{"core TestRead_RenewalBesideAReentry", "sim"},
+		file:    "core/internal/claim/renewal.go",
+		old:     "case r.Shared > r.Known:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestRenewal_Verdicts", "core TestRead_RenewalBesideAReentry", "sim"},
 	},
 	{
 		promise: "a change of a reader's levels restores what a stray has shortened",
@@ -352,31 +352,31 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "an heir that has left frees what it was handed",
-		file:    "core/handover.go",
-		old:     "end == unused && !left.none()",
-		new:     "false && !left.none()",
-		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
+		file:    "core/internal/claim/handover.go",
+		old:     "if !v.Accepted && !v.KeepsOn {"
+		new:     "if false {"
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
 	},
 	{
 		promise: "an heir whose lease is over is told so",
-		file:    "core/handover.go",
-		old:     "case w.late(o.op.Sent(), at):",
-		new:     "case false:",
-		nets:    []string{"core TestHandOver_EveryOutcome"},
+		file:    "core/internal/claim/handover.go",
+		old:     "case o.Late:"
+		new:     "case false:"
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome"},
 	},
 	{
 		promise: "a hold that was lost during its hand-over is not released",
-		file:    "core/handover.go",
-		old:     "if o.reply == notHeld && !(o.op.Stray() && o.last.leftLocked() > 0) {",
-		new:     "if false {",
-		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
+		file:    "core/internal/claim/handover.go",
+		old:     "if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {"
+		new:     "if false {"
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
 	{
 		promise: "the first waiter asks after a hand-over that did not take place",
-		file:    "core/handover.go",
-		old:     "if over && end != accepted && o.reply != freedInstead {",
-		new:     "if false {",
-		nets:    []string{"core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
+		file:    "core/internal/claim/handover.go",
+		old:     "v.Wake = !v.Accepted && o.Reply != FreedInstead"
+		new:     "v.Wake = false"
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
 
 	// Waiting.
@@ -396,10 +396,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "WaitForever outlasts an outage",
-		file:    "core/waiter.go",
-		old:     "if !w.outlasts(err) {",
-		new:     "if err != nil {",
-		nets:    []string{"core TestWaitForever_Replies", "core TestWaitForever_OutlastsAnOutage"},
+		file:    "core/internal/claim/failure.go",
+		old:     "Stays: f.Outlasts, Sleeps: f.Outlasts && !f.Out}"
+		new:     "}"
+		nets:    []string{"core/internal/claim TestFailure_AllVerdicts", "core TestWaitForever_Replies", "core TestWaitForever_OutlastsAnOutage"},
 	},
 	{
 		promise: "WaitForever ends at an error that waiting does not heal",
@@ -417,10 +417,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "in a crowd of waiters for a fair lock few poll",
-		file:    "core/waiter.go",
-		old:     "if answer.Place > 1 && !w.pollsForOthersLocked() {",
-		new:     "if false {",
-		nets:    []string{"core TestFair_CrowdPollsRarely"},
+		file:    "core/internal/claim/failure.go",
+		old:     "v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First"
+		new:     "v.Sleeps = true"
+		nets:    []string{"core/internal/claim TestRefusal_Verdicts", "core TestFair_CrowdPollsRarely"},
 	},
 	{
 		promise: "waiters for a fair lock that do not hear their channels poll in time",
@@ -453,7 +453,7 @@ var coreMutants = []mutant{
 	{
 		promise: "a caller that leaves a question frees what it is granted",
 		file:    "core/waiter.go",
-		old:     "if x.InFlight() || x.Stray() || !left.none() {",
+		old:     "if x.InFlight() || x.Stray() || !left.None() {"
 		new:     "if false {",
 		nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
 	},
@@ -510,38 +510,38 @@ var coreMutants = []mutant{
 	// Clean-ups.
 	{
 		promise: "a stray acquire of a refused try is freed",
-		file:    "core/residue.go",
-		old:     "residue{there: granted || x.Stray(), stray: x.Stray()}",
-		new:     "residue{there: granted}",
-		nets:    []string{"core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
+		file:    "core/internal/claim/left.go",
+		old:     "Left{There: granted || stray, Stray: stray}"
+		new:     "Left{There: granted}"
+		nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
 	},
 	{
 		promise: "a stray acquire of a released hold is freed",
-		file:    "core/residue.go",
-		old:     "residue{there: !answered || rest, stray: stray}",
-		new:     "residue{there: !answered || rest}",
-		nets:    []string{"core TestStray_AcquireAfterRelease"},
+		file:    "core/internal/claim/left.go",
+		old:     "Left{There: !answered || rest, Stray: stray}"
+		new:     "Left{There: !answered || rest}"
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
 	},
 	{
 		promise: "a release that was not answered is repeated in the background",
-		file:    "core/residue.go",
-		old:     "residue{there: !answered || rest, stray: stray}",
-		new:     "residue{there: rest, stray: stray}",
-		nets:    []string{"core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
+		file:    "core/internal/claim/left.go",
+		old:     "Left{There: !answered || rest, Stray: stray}"
+		new:     "Left{There: rest, Stray: stray}"
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
 	},
 	{
 		promise: "an outage starts the wait for strays anew",
-		file:    "core/cleaner.go",
-		old:     "if !sure {\n\t\tu.strays = straysHeldBack",
-		new:     "if !sure && u.strays == noStrays {\n\t\tu.strays = straysHeldBack",
-		nets:    []string{"core TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer"},
+		file:    "core/internal/claim/cleanup.go",
+		old:     "if !r.Sure {"
+		new:     "if !r.Sure && c.strays == noStrays {"
+		nets:    []string{"core/internal/claim TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer"},
 	},
 	{
 		promise: "strays are waited for from the first answer on",
-		file:    "core/cleaner.go",
-		old:     "return pause <= 0, pause",
-		new:     "return true, pause",
-		nets:    []string{"core TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer", "sim"},
+		file:    "core/internal/claim/cleanup.go",
+		old:     "v.Done = v.Pause <= 0"
+		new:     "v.Done = true"
+		nets:    []string{"core/internal/claim TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer", "sim"},
 	},
 	{
 		promise: "Close repeats a clean-up that fails",
@@ -559,31 +559,31 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a clean-up ends with the lease",
-		file:    "core/cleaner.go",
-		old:     "return err != nil && now.After(u.expires)",
-		new:     "return false",
-		nets:    []string{"core TestCleanup_HasExpired", "core TestCleanup_EndsWithTheLease"},
+		file:    "core/internal/claim/cleanup.go",
+		old:     "return r.Failed && now.After(c.expires)"
+		new:     "return false"
+		nets:    []string{"core/internal/claim TestCleanup_Expires", "core TestCleanup_EndsWithTheLease"},
 	},
 	{
 		promise: "a clean-up that fails is repeated until the lease ends",
-		file:    "core/cleaner.go",
-		old:     "return err != nil && now.After(u.expires)",
-		new:     "return err != nil",
-		nets:    []string{"core TestCleanup_HasExpired", "sim"},
+		file:    "core/internal/claim/cleanup.go",
+		old:     "return r.Failed && now.After(c.expires)"
+		new:     "return r.Failed"
+		nets:    []string{"core/internal/claim TestCleanup_Expires", "sim"},
 	},
 	{
 		promise: "an outage that outlasts the lease does not end a clean-up",
-		file:    "core/cleaner.go",
-		old:     "u.expires = now.Add(u.again)",
-		new:     "_ = u.again",
-		nets:    []string{"core TestCleanup_HasExpired", "core TestOutage_LongerThanTheLease", "sim"},
+		file:    "core/internal/claim/cleanup.go",
+		old:     "c.expires = now.Add(c.again)"
+		new:     "_ = c.again"
+		nets:    []string{"core/internal/claim TestCleanup_Expires", "core TestOutage_LongerThanTheLease", "sim"},
 	},
 	{
 		promise: "a renewal that was held back does not bring a lost reader back",
-		file:    "core/hold.go",
-		old:     "return h.stray || !freed && h.deepest > 0",
-		new:     "return h.stray",
-		nets:    []string{"core TestOutage_StrayRenewalOfAReader", "sim"},
+		file:    "core/internal/claim/hold.go",
+		old:     "return h.stray || !freed && h.deepest > 0"
+		new:     "return h.stray"
+		nets:    []string{"core/internal/claim TestHold_Strays", "core TestOutage_StrayRenewalOfAReader", "sim"},
 	},
 
 	// Close.
@@ -684,10 +684,10 @@ var coreMutants = []mutant{
 	// Once.
 	{
 		promise: "those who wait get the record the moment it is left",
-		file:    "core/hold.go",
-		old:     "if err == nil && r != nil {\n\t\th.entry.deliverLocked",
-		new:     "if false {\n\t\th.entry.deliverLocked",
-		nets:    []string{"core TestOnce_WaitersOfTheHoldersProcess"},
+		file:    "core/internal/claim/release.go",
+		old:     "v.Deliver = v.Err == nil && r.Records"
+		new:     "v.Deliver = false"
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestOnce_WaitersOfTheHoldersProcess"},
 	},
 	{
 		promise: "a record that may have expired is not delivered",
@@ -794,9 +794,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a caller without a context leaves the turn to others",
 		file:    "core/hold.go",
-		old: "_ = ctx.Done() // a nil ctx panics here, and not with the turn\n" +
-			"\tif err := h.lockTurn(ctx); err != nil {\n\t\treturn err\n\t}\n",
-		new:  "if err := h.lockTurn(ctx); err != nil {\n\t\treturn err\n\t}\n\t_ = ctx.Done()\n",
+		old:     "\t_ = ctx.Done() // a nil ctx panics here, and not with the turn\n"
+		new:     ""
 		nets: []string{"core TestExtend_WithoutContext"},
 	},
 	{
@@ -816,7 +815,7 @@ var coreMutants = []mutant{
 	{
 		promise: "Ping leaves no lock in Redis if its reply is late",
 		file:    "core/ping.go",
-		old:     "left = afterGrant(acquire, false)",
+		old:     "left = leftBy(acquire, false)"
 		new:     "",
 		nets:    []string{"core TestPing_LeavesNoLock"},
 	},
@@ -886,8 +885,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a key beside the lock's proves no loss",
 		file:    "core/hold.go",
-		old:     "if err == ErrWrongKind && h.overwritten() {\n\t\tthere",
-		new:     "if err == ErrWrongKind {\n\t\tthere",
+		old:     "case h.overwritten():\n\t\tknown.Err"
+		new:     "case true:\n\t\tknown.Err"
 		nets:    []string{"core TestOverwritten_CompanionKeys", "core TestOnce_WrongKind"},
 	},
 }

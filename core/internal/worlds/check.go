@@ -29,7 +29,7 @@ func (m *Model) checkHolders(s *State) error {
 			continue
 		}
 		holders++
-		if own.excl > 0 {
+		if own.excl() > 0 {
 			writers++
 		}
 		w := wireOf(o, 0)
@@ -38,7 +38,7 @@ func (m *Model) checkHolders(s *State) error {
 			return fmt.Errorf("%s believes it holds the lock, but Redis does not have its hold", m.ownerName(o))
 		case l.left[w] < own.left:
 			return fmt.Errorf("%s believes it holds the lock for %d, but in Redis the lease ends in %d", m.ownerName(o), own.left, l.left[w])
-		case own.excl > 0 && m.Kind == ReadWrite && !l.writes[w]:
+		case own.excl() > 0 && m.Kind == ReadWrite && !l.writes[w]:
 			return fmt.Errorf("%s believes it is the writer, but in Redis it is not", m.ownerName(o))
 		}
 		if own.unsure || s.has(o, change) || s.strayUpdate(o) {
@@ -63,9 +63,9 @@ func count(own *owner, k Kind) [2]string {
 		return strconv.Itoa(int(n))
 	}
 	if k == ReadWrite {
-		return [2]string{text(own.excl), text(own.shared)}
+		return [2]string{text(own.excl()), text(own.shared())}
 	}
-	return [2]string{"", text(own.excl)}
+	return [2]string{"", text(own.excl())}
 }
 
 // checkTraces checks that Redis keeps nothing of a wire owner once its client is done with it.

@@ -2,6 +2,8 @@ package worlds
 
 import (
 	"slices"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // begin gives an owner a new wire owner. It fails if there is no room for what that may leave
@@ -12,10 +14,19 @@ func (m *Model) begin(s *State, o int) bool {
 		return false
 	}
 	own.uses[0] = current
-	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.hold, own.traces = claim.Hold{}, claim.Left{}
+	own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false
 	own.frozen, own.slow = false, false
 	own.silent = 0
 	return true
+}
+
+// useOf returns the use of a wire owner that has left something.
+func useOf(left claim.Left) use {
+	if left.None() {
+		return free
+	}
+	return unclean
 }
 
 // retire ends the use of an owner's current wire owner. unclean: Redis may still have a trace of
@@ -33,12 +44,13 @@ func (m *Model) retire(s *State, o int, u use) {
 	}
 	if u != free {
 		m.swap(s, o)
-		own.uses[spare], own.depth = u, own.deepest
+		own.uses[spare], own.depth = u, own.deepest()
 	}
 	own.uses[0] = free
 	s.redis = m.forget(s.redis, w)
-	own.left, own.leftShared, own.excl, own.shared, own.sure, own.deepest = 0, 0, 0, 0, [2]uint8{}, 0
-	own.stray, own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false, false
+	own.left, own.leftShared = 0, 0
+	own.hold, own.traces = claim.Hold{}, claim.Left{}
+	own.robbed, own.forced, own.unsure, own.queued, own.known, own.deaf = false, false, false, false, false, false
 	own.frozen, own.slow = false, false
 	own.silent = 0
 }
@@ -148,7 +160,7 @@ func (m *Model) leave(s *State, o int) {
 	if own.uses[0] == free {
 		return
 	}
-	if own.queued || own.stray {
+	if own.queued || !own.traces.None() {
 		m.retire(s, o, unclean)
 	} else {
 		m.retire(s, o, free)
@@ -160,43 +172,73 @@ func (m *Model) renew(s *State, o int) bool {
 	c := command{op: opRenew, from: wireOf(o, 0), lease: m.Renewal}
 	if m.Kind == ReadWrite {
 		c.lease = max(c.lease, own.left)
-		c.excl, c.shared = own.sure[0], own.sure[1]
+		c.excl, c.shared = uint8(own.hold.Sure().Exclusive), uint8(own.hold.Sure().Shared)
 	}
 	return s.send(message{command: c, role: renewal})
 }
 
+// plan takes the turn of an owner's hold, and returns the levels to send.
+func (own *owner) plan(more claim.Entry) (excl, shared uint8, ok bool) {
+	own.hold.Turn.Take()
+	n, ok := own.hold.Plan(more)
+	return uint8(n.Exclusive), uint8(n.Shared), ok
+}
+
 // update sends the levels that an owner wants.
-func (m *Model) update(s *State, o int, excl, shared, lease uint8) bool {
+func (m *Model) update(s *State, o int, more claim.Entry, lease uint8) bool {
 	own := &s.owners[o]
-	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
-	own.deepest = max(own.deepest, shared)
-	enters := shared > own.shared || own.excl == 0
-	c := command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: lease}
+	excl, shared, ok := own.plan(more)
+	if !ok {
+		return false
+	}
+	enters := shared > own.shared() || own.excl() == 0
+	c := command{op: opUpdate, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest(), lease: lease}
 	if shared > 0 {
 		c.lease = max(lease, own.leftShared)
 	}
-	return s.send(message{command: c, asked: lease, enters: enters})
+	return s.send(message{command: c, asked: lease, enters: enters, more: more})
 }
 
 // lower releases one of several levels.
-func (m *Model) lower(s *State, o int, excl, shared uint8, op opcode) bool {
+func (m *Model) lower(s *State, o int, shared bool, op opcode) bool {
 	own := &s.owners[o]
-	own.excl, own.shared = excl, shared
-	own.sure = [2]uint8{min(own.sure[0], excl), min(own.sure[1], shared)}
-	if shared == 0 {
+	own.hold.Leave(shared)
+	if own.shared() == 0 {
 		own.leftShared = 0
 	}
-	if excl == 0 && m.Kind == ReadWrite {
+	if own.excl() == 0 && m.Kind == ReadWrite {
 		own.left = own.leftShared // the lease of the write side no longer counts
 	}
-	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: shared, deepest: own.deepest, lease: own.leftShared}})
+	excl, reads, _ := own.plan(claim.NoEntry)
+	return s.send(message{command: command{op: op, from: wireOf(o, 0), excl: excl, shared: reads, deepest: own.deepest(), lease: own.leftShared}})
+}
+
+// dropReads ends the leases of the read side of a hold, which are over. Its next change sends that.
+func (own *owner) dropReads() {
+	for own.shared() > 0 {
+		own.hold.Leave(true)
+	}
+	if taken := own.hold.Turn.Taken(); taken {
+		_, _ = own.hold.Plan(claim.NoEntry)
+	} else {
+		_, _, _ = own.plan(claim.NoEntry)
+		own.hold.Turn.Pass()
+	}
+	own.unsure = true
 }
 
 // release releases the last level.
 func (m *Model) release(s *State, o int) bool {
+	return m.free(s, o, m.releaseOf(wireOf(o, 0), s.owners[o].deepest(), opFree))
+}
+
+// free sends a command that frees a hold.
+func (m *Model) free(s *State, o int, c command) bool {
 	own := &s.owners[o]
 	own.phase = freeing
-	return s.send(message{command: m.releaseOf(wireOf(o, 0), own.deepest, opFree)})
+	own.hold.Leave(own.shared() > 0)
+	_, _, _ = own.plan(claim.NoEntry)
+	return s.send(message{command: c})
 }
 
 // releaseOf returns the release of a wire owner. marked is that of a kind with markers.
@@ -218,5 +260,7 @@ func (m *Model) pass(s *State, o, to int) bool {
 		return false
 	}
 	own.phase, next.phase = passing, heir
+	own.hold.Leave(false)
+	_, _, _ = own.plan(claim.NoEntry)
 	return s.send(message{command: command{op: opPass, from: wireOf(o, 0), to: wireOf(to, 0), lease: next.lease}})
 }

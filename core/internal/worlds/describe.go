@@ -57,7 +57,7 @@ func (m *Model) Describe(s State) string {
 			fmt.Fprintf(&b, " as %s", m.wireName(wireOf(o, 0)))
 		}
 		if own.phase == held {
-			fmt.Fprintf(&b, " for %d, %d+%d levels", own.left, own.excl, own.shared)
+			fmt.Fprintf(&b, " for %d, %d+%d levels", own.left, own.excl(), own.shared())
 		}
 		for _, flag := range []struct {
 			is   bool

@@ -2,10 +2,10 @@
 // run the scripts of core/internal/lua on a Redis in memory.
 //
 // A [World] is one name, two or three owners in one or two clients, and one kind of lock. Its
-// clients are abstract. They send what the engine of core sends, and conclude from replies what the
-// engine concludes (docs/engine-holds.md), but in any order and at any time. Between any two steps
-// a reply may be lost. A command that its client gave up may run late. Redis may lose one key or
-// all. A client may crash, or free the lock by force.
+// clients are abstract. They send what the engine of core sends, in any order and at any time. What
+// a reply means, and what a hold is, they ask package claim, as core does. Between any two steps a
+// reply may be lost. A command that its client gave up may run late. Redis may lose one key or all.
+// A client may crash, or free the lock by force.
 //
 // Three files check promises:
 //

@@ -66,15 +66,16 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.newest)
 	for _, o := range p.order[:len(m.Clients)] {
 		own := &s.owners[o]
-		b = append(b, notes[o], byte(own.phase), own.lease, own.left, own.leftShared, own.silent, own.excl, own.shared, own.sure[0], own.sure[1], own.deepest,
-			bits(own.reads, own.queued, own.known, own.deaf, own.forced, own.stray, own.robbed, own.unsure))
+		b = append(b, notes[o], byte(own.phase), own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),
+			byte(own.hold.Sure().Exclusive), byte(own.hold.Sure().Shared), own.deepest(),
+			bits(own.reads, own.queued, own.known, own.deaf, own.forced, own.traces.Stray || own.hold.Strays(true), own.robbed, own.unsure))
 		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth, bits(own.frozen, own.slow))
 	}
 	first := len(b)
 	for _, msg := range s.messages[:s.n] {
 		msg.rename(p.names)
 		b = append(b, byte(msg.op)|byte(msg.role)<<4, msg.from, msg.to, msg.excl, msg.shared, msg.deepest, msg.lease,
-			byte(msg.notAfter), byte(msg.fields), byte(msg.fields>>8), byte(msg.reply), msg.age, msg.token, msg.asked, bits(msg.again, msg.enters))
+			byte(msg.notAfter), byte(msg.fields), byte(msg.fields>>8), byte(msg.reply), msg.age, msg.token, msg.asked, bits(msg.again, msg.enters)|byte(msg.more)<<2)
 	}
 	sortMessages(b[first:])
 	return b

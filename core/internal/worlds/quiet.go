@@ -131,7 +131,9 @@ func (q *quiet) moves(o int) bool {
 			q.served |= bit
 			q.asked = 0 // the waiters may succeed now
 		}
-		own.excl, own.shared = 0, 0
+		for own.excl()+own.shared() > 1 {
+			own.hold.Leave(own.shared() > 0)
+		}
 		return q.release(&q.State, o)
 	case waiting:
 		if q.mood == leaving {

@@ -3,6 +3,8 @@ package worlds
 import (
 	"errors"
 	"slices"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // rob notes the owners whose holds were taken from outside.
@@ -35,18 +37,12 @@ func (m *Model) read(s *State, i int) error {
 	case opUpdate:
 		return m.readUpdate(s, o, msg, safe)
 	case opRelease, opFree, opUndo:
-		if msg.reply == no && safe && !msg.again {
-			return errSpuriousLoss
-		}
-		m.released(s, o, own.stray)
+		return m.readRelease(s, o, msg, safe)
 	case opRecord:
 		if msg.excl > 0 {
 			return m.readUpdate(s, o, msg, safe)
 		}
-		if msg.reply == no && safe && !msg.again {
-			return errSpuriousLoss
-		}
-		m.released(s, o, own.stray)
+		return m.readRelease(s, o, msg, safe)
 	case opPass:
 		return m.readPass(s, o, msg, safe)
 	case opRenew:
@@ -55,26 +51,39 @@ func (m *Model) read(s *State, i int) error {
 	return nil
 }
 
-// released ends a hold that Redis no longer has.
-func (m *Model) released(s *State, o int, dirty bool) {
-	s.owners[o].phase = idle
-	u := free
-	if dirty {
-		u = unclean
+// readRelease reads the reply to the release of a hold. safe means that the hold must be there.
+func (m *Model) readRelease(s *State, o int, msg message, safe bool) error {
+	own := &s.owners[o]
+	v := claim.Release{
+		Loss: claim.ErrLockLost, There: msg.reply != no, Stray: msg.again, LeaseLeft: own.left > 0, Strays: own.hold.Strays(true),
+		Records: msg.op == opRecord, RecordOld: true, // the age of the first try is not known
+	}.Verdict()
+	if v.Err != nil && safe {
+		return errSpuriousLoss
 	}
-	m.retire(s, o, u)
+	m.released(s, o, v.Clean)
+	return nil
+}
+
+// released ends a hold that was released.
+func (m *Model) released(s *State, o int, left claim.Left) {
+	own := &s.owners[o]
+	own.hold.Turn.Pass()
+	own.hold.Release()
+	own.phase = idle
+	m.retire(s, o, useOf(left))
 }
 
 func (m *Model) readAcquire(s *State, o int, msg message) error {
 	own := &s.owners[o]
-	own.stray, own.slow = own.stray || msg.again, false
+	own.traces, own.slow = own.traces.Or(claim.AfterAcquire(false, msg.again)), false
 	switch msg.reply {
 	case yes:
 		own.left = msg.lease - min(msg.age, msg.lease)
 		return m.granted(s, o, msg)
 	case recorded:
 		own.phase = idle
-		m.released(s, o, own.stray)
+		m.retire(s, o, useOf(own.traces))
 	default:
 		own.known = m.Kind == Fair
 		m.waitOn(s, o)
@@ -85,18 +94,24 @@ func (m *Model) readAcquire(s *State, o int, msg message) error {
 // granted makes an owner a holder, unless its lease is over or was taken by force.
 func (m *Model) granted(s *State, o int, msg message) error {
 	own := &s.owners[o]
-	if own.forced || own.left == 0 {
+	v := claim.Grant{Asks: true, Forced: own.forced, Late: own.left == 0}.Verdict()
+	if v.Err != nil {
 		own.phase = idle
 		m.retire(s, o, unclean)
 		return nil
 	}
+	return m.holds(s, o, msg)
+}
+
+// holds makes an owner a holder.
+func (m *Model) holds(s *State, o int, msg message) error {
+	own := &s.owners[o]
 	own.phase, own.known, own.queued, own.deaf = held, false, false, false
+	own.hold = claim.NewHold(own.reads, own.traces)
+	own.hold.Enter(own.reads)
 	if own.reads {
-		own.shared, own.deepest, own.leftShared = 1, 1, own.left
-	} else {
-		own.excl = 1
+		own.leftShared = own.left
 	}
-	own.sure = [2]uint8{own.excl, own.shared}
 	if m.Kind == Fenced {
 		if msg.token >= s.newest && !own.robbed {
 			return errOldToken
@@ -120,10 +135,13 @@ func (m *Model) readUpdate(s *State, o int, msg message, safe bool) error {
 	if msg.enters {
 		own.leftShared = max(own.leftShared, left)
 	}
-	own.excl, own.shared = msg.excl, msg.shared
-	own.sure = [2]uint8{msg.excl, msg.shared}
-	if own.leftShared == 0 && own.shared > 0 && m.Kind == ReadWrite { // those leases are over
-		own.shared, own.sure[1], own.unsure = 0, 0, true
+	own.hold.Confirm(claim.Levels{Exclusive: int32(msg.excl), Shared: int32(msg.shared)})
+	own.hold.Turn.Pass()
+	if msg.more != claim.NoEntry {
+		own.hold.Enter(msg.more == claim.SharedEntry)
+	}
+	if own.leftShared == 0 && own.shared() > 0 && m.Kind == ReadWrite { // those leases are over
+		own.dropReads()
 		return nil
 	}
 	own.unsure = s.strayUpdate(o)
@@ -140,23 +158,46 @@ func (s *State) strayUpdate(o int) bool {
 	return false
 }
 
+// handOver returns what is known of a hand-over. The heir's lease is known by then.
+func (m *Model) handOver(s *State, msg message, reply claim.HandOverReply, stray bool) claim.HandOver {
+	own, next := &s.owners[ownerOf(msg.from)], &s.owners[ownerOf(msg.to)]
+	h := claim.HandOver{
+		Reply: reply, Stray: stray, HoldStray: own.hold.Strays(true), LeaseLeft: own.left > 0,
+		Here: next.phase == heir, Queued: m.Kind == Fair, Place: next.traces, Forced: next.forced, Late: next.left == 0,
+	}
+	if reply == claim.Unknown {
+		h.Err = errUnanswered
+	}
+	return h
+}
+
+var errUnanswered = errors.New("no reply")
+
 func (m *Model) readPass(s *State, o int, msg message, safe bool) error {
 	to := ownerOf(msg.to)
 	next := &s.owners[to]
+	reply := claim.FreedInstead
 	switch msg.reply {
 	case yes:
-		next.stray = next.stray || msg.again
-		next.left = msg.lease - min(msg.age, msg.lease)
-		m.released(s, o, s.owners[o].stray)
-		return m.granted(s, to, msg)
+		reply, next.left = claim.HandedOver, msg.lease-min(msg.age, msg.lease)
 	case no:
-		if safe && !msg.again {
-			return errSpuriousLoss
-		}
+		reply = claim.NotHeld
 	}
-	m.released(s, o, s.owners[o].stray)
-	next.stray = next.stray || msg.again
-	m.waitOn(s, to)
+	v := m.handOver(s, msg, reply, msg.again).Verdict()
+	if v.Err != nil && safe {
+		return errSpuriousLoss
+	}
+	m.released(s, o, v.CleanHold)
+	next.traces = next.traces.Or(v.Heir)
+	switch {
+	case v.Accepted:
+		return m.holds(s, to, msg)
+	case v.HeirErr != nil:
+		next.phase = idle
+		m.retire(s, to, unclean)
+	default:
+		m.waitOn(s, to)
+	}
 	return nil
 }
 
@@ -172,30 +213,34 @@ func (m *Model) waitOn(s *State, o int) {
 	if !m.Pass {
 		own.phase = idle
 	}
-	u := free
-	if own.stray {
-		u = unclean
-	}
 	lease, reads := own.lease, own.reads
-	m.retire(s, o, u)
+	m.retire(s, o, useOf(own.traces))
 	own.lease, own.reads = lease, reads
 }
 
 func (m *Model) readRenew(s *State, o int, msg message, safe bool) error {
 	own := &s.owners[o]
-	if own.phase != held {
-		return nil
-	}
-	if msg.reply == yes {
-		left := m.Renewal - min(msg.age, m.Renewal)
-		own.left = max(own.left, left)
-		if own.shared > 0 {
-			own.leftShared = max(own.leftShared, left)
+	if msg.reply == yes && own.phase == held {
+		v := claim.Renewal{Watched: true, Known: int(msg.shared), Shared: int(own.shared())}.Verdict()
+		if v.Prolongs {
+			left := m.Renewal - min(msg.age, m.Renewal)
+			own.left = max(own.left, left)
+			if own.shared() > 0 {
+				own.leftShared = max(own.leftShared, left)
+			}
 		}
 		return nil
 	}
-	if m.Kind == ReadWrite && (msg.excl > 0) != (own.sure[0] > 0) {
-		return nil // the writer became a reader since
+	if msg.reply == yes {
+		return nil
+	}
+	same := m.Kind != ReadWrite || (msg.excl > 0) == (own.hold.Sure().Exclusive > 0)
+	state := own.hold.State()
+	if own.phase != held { // its hold has ended
+		state = claim.Released
+	}
+	if v := (claim.Missing{State: state, Same: same}).Verdict(); v != claim.IsLost {
+		return nil
 	}
 	if safe {
 		return errSpuriousLoss
@@ -207,6 +252,7 @@ func (m *Model) readRenew(s *State, o int, msg message, safe bool) error {
 // lose ends a hold that is gone or whose lease is over.
 func (m *Model) lose(s *State, o int) {
 	s.owners[o].phase = idle
+	s.owners[o].hold.Lose()
 	for i := int(s.n) - 1; i >= 0; i-- {
 		if msg := s.messages[i]; msg.op != opForce && msg.role == change && msg.from == wireOf(o, 0) {
 			s.drop(i)
@@ -225,36 +271,39 @@ func (m *Model) unknown(s *State, msg message, stays bool) bool {
 	own := &s.owners[o]
 	switch msg.op {
 	case opAcquire:
-		own.stray = true
+		own.traces = own.traces.Or(claim.AfterAcquire(false, true))
 		if !stays {
 			own.phase = idle
-			m.retire(s, o, unclean)
+			m.retire(s, o, useOf(own.traces))
 			return true
 		}
 		own.slow = m.Kind == Fair
 		m.waitOn(s, o)
 	case opUpdate:
 		own.unsure = true
+		own.hold.Turn.Pass()
 	case opRecord:
 		if msg.excl > 0 {
 			own.unsure = true
+			own.hold.Turn.Pass()
 			return true
 		}
 		fallthrough
 	case opRelease, opFree, opUndo:
-		own.phase = idle
-		m.retire(s, o, unclean)
+		v := claim.Release{Err: errUnanswered, Stray: true, LeaseLeft: own.left > 0, Strays: own.hold.Strays(false), Records: msg.op == opRecord}.Verdict()
+		m.released(s, o, v.Clean)
 	case opPass:
-		own.phase = idle
-		m.retire(s, o, unclean)
 		to := ownerOf(msg.to)
-		s.owners[to].stray = true
+		v := m.handOver(s, msg, claim.Unknown, true).Verdict()
+		m.released(s, o, v.CleanHold)
+		next := &s.owners[to]
+		next.traces = next.traces.Or(v.Heir).Or(v.CleanHeir)
 		if stays {
 			m.waitOn(s, to)
 			break
 		}
-		s.owners[to].phase = idle
-		m.retire(s, to, unclean)
+		next.phase = idle
+		m.retire(s, to, useOf(next.traces))
 	}
 	return true
 }

@@ -2,6 +2,8 @@ package worlds
 
 import (
 	"fmt"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // An Event is a step of a world.
@@ -164,40 +166,37 @@ func (st *stepper) heldSteps(o int) {
 	if st.from.has(o, change) {
 		return
 	}
-	levels := own.excl + own.shared
+	levels := own.excl() + own.shared()
 	if levels < st.Levels {
 		for _, lease := range st.Leases {
-			if own.sure[0] > 0 {
-				st.by(o, fmt.Sprintf("enters again for %d", lease), func(s *State) bool { return st.update(s, o, own.excl+1, own.shared, lease) })
-			}
+			st.by(o, fmt.Sprintf("enters again for %d", lease), func(s *State) bool { return st.update(s, o, claim.ExclusiveEntry, lease) })
 			if st.Kind == ReadWrite {
-				st.by(o, fmt.Sprintf("enters the read side again for %d", lease), func(s *State) bool { return st.update(s, o, own.excl, own.shared+1, lease) })
+				st.by(o, fmt.Sprintf("enters the read side again for %d", lease), func(s *State) bool { return st.update(s, o, claim.SharedEntry, lease) })
 			}
 		}
 	}
 	if st.Extend {
-		st.by(o, "extends", func(s *State) bool { return st.update(s, o, own.excl, own.shared, st.maxLease) })
+		st.by(o, "extends", func(s *State) bool { return st.update(s, o, claim.NoEntry, st.maxLease) })
 	}
 	if levels > 1 {
-		if own.excl > 0 {
-			st.by(o, "releases one level", func(s *State) bool { return st.lower(s, o, own.excl-1, own.shared, opUpdate) })
+		if own.excl() > 0 {
+			st.by(o, "releases one level", func(s *State) bool { return st.lower(s, o, false, opUpdate) })
 		}
-		if own.shared > 0 {
-			st.by(o, "releases one level of the read side", func(s *State) bool { return st.lower(s, o, own.excl, own.shared-1, opUpdate) })
+		if own.shared() > 0 {
+			st.by(o, "releases one level of the read side", func(s *State) bool { return st.lower(s, o, true, opUpdate) })
 		}
 		if st.Kind == Once {
-			st.by(o, "releases one level with a record", func(s *State) bool { return st.lower(s, o, own.excl-1, 0, opRecord) })
+			st.by(o, "releases one level with a record", func(s *State) bool { return st.lower(s, o, false, opRecord) })
 		}
 		return
 	}
 	st.by(o, "releases", func(s *State) bool { return st.release(s, o) })
 	if st.Kind == Once {
 		st.by(o, "releases with a record", func(s *State) bool {
-			s.owners[o].phase = freeing
-			return s.send(message{command: command{op: opRecord, from: wireOf(o, 0)}})
+			return st.free(s, o, command{op: opRecord, from: wireOf(o, 0)})
 		})
 	}
-	if st.Pass && own.deepest == 0 {
+	if st.Pass && own.deepest() == 0 {
 		for to := range st.Clients {
 			st.do(Event{what: "hands the lock over to", owner: int8(o), client: -1, detail: st.ownerName(to)}, func(s *State) (bool, error) { return st.pass(s, o, to), nil })
 		}
@@ -262,9 +261,8 @@ func (m *Model) later(s *State) {
 			continue
 		}
 		if own.leftShared > 0 {
-			// The leases of the read side are over
-			if own.leftShared--; own.leftShared == 0 && own.shared > 0 && own.excl > 0 {
-				own.shared, own.sure[1], own.unsure = 0, 0, true
+			if own.leftShared--; own.leftShared == 0 && own.shared() > 0 && own.excl() > 0 {
+				own.dropReads()
 			}
 		}
 		if own.left--; own.left == 0 && own.phase == held {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/memredis"
@@ -95,24 +96,25 @@ type owner struct {
 	lease      uint8 // of the acquire under way
 	left       uint8 // ticks to the local deadline of the latest lease
 	leftShared uint8 // likewise for leases of the read side
-	excl       uint8 // levels
-	shared     uint8
-	sure       [2]uint8 // levels that Redis has at least
-	deepest    uint8    // most shared levels ever sent to Redis
-	reads      bool     // wants the read side
-	queued     bool     // fair: its wire owner may be in the queue
-	known      bool     // fair: was refused, so it listens and knows the server's clock
-	silent     uint8    // fair: ticks since it asked
-	deaf       bool     // its subscription was lost
-	frozen     bool     // its client does nothing, and its subscription stands
-	slow       bool     // it was frozen, or an attempt was lost, and none has succeeded since
-	forced     bool     // ForceUnlock took the pending grant
-	stray      bool     // an abandoned command may still put its wire owner into Redis
-	robbed     bool     // Redis lost its hold, or force took it, and the owner does not know
-	unsure     bool     // an update was given up, so Redis may have another count
+	hold       claim.Hold
+	traces     claim.Left // what its attempts have left with its wire owner
+	reads      bool       // wants the read side
+	queued     bool       // fair: its wire owner may be in the queue
+	known      bool       // fair: was refused, so it listens and knows the server's clock
+	silent     uint8      // fair: ticks since it asked
+	deaf       bool       // its subscription was lost
+	frozen     bool       // its client does nothing, and its subscription stands
+	slow       bool       // it was frozen, or an attempt was lost, and none has succeeded since
+	forced     bool       // ForceUnlock took the pending grant
+	robbed     bool       // Redis lost its hold, or force took it, and the owner does not know
+	unsure     bool       // an update was given up, so Redis may have another count
 	uses       [wiresEach]use
-	depth      uint8 // deepest, of the unclean wire owner
+	depth      uint8 // the deepest of the unclean wire owner's hold
 }
+
+func (own *owner) excl() uint8    { return uint8(own.hold.Levels().Exclusive) }
+func (own *owner) shared() uint8  { return uint8(own.hold.Levels().Shared) }
+func (own *owner) deepest() uint8 { return uint8(own.hold.Deepest()) }
 
 // An opcode is a kind of command.
 type opcode uint8
@@ -183,6 +185,7 @@ type message struct {
 	again  bool  // an earlier try was given up
 	asked  uint8 // update: the lease that its owner wants; the command also has what others need
 	enters bool  // that lease is for the read side
+	more   claim.Entry
 }
 
 // A State is everything in a world at one time.
@@ -309,6 +312,9 @@ func (m *Model) announcement() lua.Announcement {
 	return a
 }
 
+// recordTTL is how long a record of a Once lasts, in ticks.
+const recordTTL = 2
+
 // grace is how long a waiter for a fair lock may be absent, or leave the free lock alone, in ticks. A
 // live waiter asks in each tick.
 const grace = 2
@@ -370,7 +376,7 @@ func (m *Model) call(c command) lua.Call {
 	case opFree, opUndo:
 		return lua.OnceRelease(m.lock, m.keys.record, from, lua.Removal{Gone: c.op == opUndo}, a)
 	case opRecord:
-		return lua.OnceRecord(m.lock, m.keys.record, from, levels, lua.Record{Value: "record of " + strings.Repeat("I", levels+1), TTL: ms(2)}, a)
+		return lua.OnceRecord(m.lock, m.keys.record, from, levels, lua.Record{Value: "record of " + strings.Repeat("I", levels+1), TTL: ms(recordTTL)}, a)
 	case opPass:
 		to := m.wireName(c.to)
 		switch m.Kind {

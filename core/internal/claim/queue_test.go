@@ -1,4 +1,4 @@
-package waitqueue
+package claim
 
 import (
 	"fmt"
@@ -339,21 +339,21 @@ func TestDismiss(t *testing.T) {
 	wantStates(t, append(all, late), Out, Ready, Out, Queued)
 }
 
-func TestOffer(t *testing.T) {
+func TestHandTo(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive)
 	refuse(t, q, all[0])
-	heir := q.Successor(now)
-	q.Offer(heir)
-	if heir != all[0] || q.Successor(now) != nil {
+	heir := q.Heir(now)
+	q.HandTo(heir)
+	if heir != all[0] || q.Heir(now) != nil {
 		t.Error("a waiter that has an offer is offered another hold")
 	}
 	q.Wake()
 	want(t, q, heir, Sleep) // it does not try
-	q.OfferEnded(heir)
+	q.NotHanded(heir)
 	want(t, q, heir, Ask) // it was woken meanwhile
 	q.Asks(heir, now)
-	if q.Successor(now) != nil {
+	if q.Heir(now) != nil {
 		t.Error("a waiter that asks is offered a hold")
 	}
 }
@@ -392,30 +392,30 @@ func panics(f func()) (did bool) {
 // endStreak hands the lock over until the streak is over.
 func endStreak(t *testing.T, q *Queue[int]) {
 	t.Helper()
-	for i := 0; q.Successor(now) != nil; i++ {
+	for i := 0; q.Heir(now) != nil; i++ {
 		if i > streakMoves {
 			t.Fatalf("a streak of more than %d hand-overs", streakMoves)
 		}
-		q.HandedOn(now)
+		q.HandedOver(now)
 	}
 }
 
 func TestStreak_Ends(t *testing.T) {
 	t.Parallel()
 	q, _ := newQueue(t, Exclusive)
-	q.HandedOn(now)
-	if q.Successor(now+clock.Moment(streakTime)) != nil {
+	q.HandedOver(now)
+	if q.Heir(now+clock.Moment(streakTime)) != nil {
 		t.Error("a streak goes on for longer than streakTime")
 	}
 	endStreak(t, q)
-	if q.moves != streakMoves {
-		t.Errorf("a streak of %d, want %d", q.moves, streakMoves)
+	if q.rotation.moves != streakMoves {
+		t.Errorf("a streak of %d, want %d", q.rotation.moves, streakMoves)
 	}
 	fair, _ := newQueue(t, Remote)
 	for range 1000 {
-		fair.HandedOn(now)
+		fair.HandedOver(now)
 	}
-	if fair.Successor(now) == nil {
+	if fair.Heir(now) == nil {
 		t.Error("Redis keeps the queue, and sees to the turns of others")
 	}
 }
@@ -469,8 +469,8 @@ func TestStreak_FirstChanceOfOthers(t *testing.T) {
 			if (step == Ask) != tc.asks || d != tc.rest {
 				t.Errorf("it does %d for %v, want to ask: %v, or a rest of %v", step, d, tc.asks, tc.rest)
 			}
-			if q.moves != 0 {
-				t.Errorf("the next streak begins with %d hand-overs", q.moves)
+			if q.rotation.moves != 0 {
+				t.Errorf("the next streak begins with %d hand-overs", q.rotation.moves)
 			}
 		})
 	}
@@ -481,7 +481,7 @@ func TestStreak_RestEnds(t *testing.T) {
 	q, all := newQueue(t, Shared, Shared)
 	refuse(t, q, all...)
 	for range streakMoves {
-		q.HandedOn(now)
+		q.HandedOver(now)
 	}
 	q.Freeing(now, 0)
 	wantWoken(t, q.Freed(now+10, OtherListeners), 0, 1)
@@ -497,7 +497,7 @@ func TestFreeing_NoWaiterAfterAStreak(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive)
 	for range streakMoves {
-		q.HandedOn(now)
+		q.HandedOver(now)
 	}
 	q.Leave(all[0])
 	q.Freeing(now, 1)
@@ -513,7 +513,7 @@ func TestFreeing_WithoutAStreak(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive)
 	refuse(t, q, all[0])
-	q.HandedOn(now)
+	q.HandedOver(now)
 	q.Freeing(now, 1)
 	wantWoken(t, q.Freed(now+10, OtherListeners), 0)
 	want(t, q, all[0], Ask)

@@ -1,4 +1,4 @@
-package waitqueue
+package claim
 
 import (
 	"math"
@@ -22,9 +22,19 @@ type phase uint8
 
 const (
 	running  phase = iota // they may
-	offering              // they rest: a streak has ended, and the release is under way
+	yielding              // they rest: a streak has ended, and the release is under way
 	resting               // they rest until mark: other processes listen and have the first chance
 )
+
+var phases = newMachine("a name",
+	transition[phase]{running, yielding, "a streak of hand-overs ends: the release is under way, and the waiters here rest"},
+	transition[phase]{yielding, resting, "the release was published to other processes, or nothing can tell whether it was: they have the first chance, 2 ms"},
+	transition[phase]{yielding, running, "only this process listens, or a waiter of it is granted the lock"},
+	transition[phase]{resting, running, "another process has released the lock, the 2 ms are over, or a waiter of this process is granted the lock"},
+	transition[phase]{running, running, "a release, a message or a grant without a streak"},
+)
+
+func (p phase) String() string { return [...]string{"running", "yielding", "resting"}[p] }
 
 // Listeners says whether other processes listened to a release.
 type Listeners uint8
@@ -39,17 +49,19 @@ const (
 type rotation struct {
 	mark   clock.Moment // running: when the streak began; resting: when the rest ends
 	moves  uint8        // hand-overs of the streak; stays at 255
-	echoes uint8        // offering, resting: messages to come that this process published itself
+	echoes uint8        // yielding, resting: messages to come that this process published itself
 	phase  phase
 }
+
+func (r *rotation) move(to phase) bool { return phases.move(&r.phase, to) }
 
 // streakOver reports whether enough hand-overs have taken place here.
 func (r *rotation) streakOver(now clock.Moment) bool {
 	return r.moves >= streakMoves || r.moves > 0 && now.Since(r.mark) >= streakTime
 }
 
-// handedOn counts a hand-over.
-func (r *rotation) handedOn(now clock.Moment) {
+// handedOver counts a hand-over.
+func (r *rotation) handedOver(now clock.Moment) {
 	if r.moves == 0 {
 		r.mark = now
 	}
@@ -58,18 +70,22 @@ func (r *rotation) handedOn(now clock.Moment) {
 	}
 }
 
-// offer begins a rest at the end of a streak. echoes is how many messages of the release this
+// yield begins a rest at the end of a streak. echoes is how many messages of the release this
 // process will receive itself.
-func (r *rotation) offer(echoes int) { r.phase, r.echoes = offering, uint8(echoes) }
+func (r *rotation) yield(echoes int) {
+	if r.move(yielding) {
+		r.echoes = uint8(echoes)
+	}
+}
 
 // freed handles the outcome of a release. It reports whether the waiters at the front rest.
 func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
 	r.moves = 0
-	if r.phase == offering && others != NoListeners {
-		r.phase, r.mark = resting, until
+	if r.phase == yielding && others != NoListeners && r.move(resting) {
+		r.mark = until
 		return true
 	}
-	r.phase = running
+	r.move(running)
 	return false
 }
 
@@ -81,7 +97,7 @@ func (r *rotation) heard() bool {
 		r.echoes--
 		return false
 	}
-	r.phase = running
+	r.move(running)
 	return true
 }
 
@@ -89,13 +105,13 @@ func (r *rotation) heard() bool {
 // whether a rest ends now.
 func (r *rotation) restsFor(now clock.Moment) (rest time.Duration, over bool) {
 	switch r.phase {
-	case offering:
+	case yielding:
 		return Forever, false
 	case resting:
 		if left := r.mark.Since(now); left > 0 {
 			return left, false
 		}
-		r.phase = running
+		r.move(running)
 		return 0, true
 	}
 	return 0, false

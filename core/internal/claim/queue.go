@@ -1,12 +1,4 @@
-// Package waitqueue decides which waiters of a process try to acquire a lock in Redis, and when.
-//
-// A Queue is a pure state machine. It has no mutex, goroutine or clock, and does not talk to Redis.
-// Its caller reports one event at a time. Each event returns the waiters to wake: those for which
-// the result of Next may have changed. The returned slice is valid until the next event.
-//
-// Only the first waiter tries in Redis. Shared waiters at the front try together. Each Remote
-// waiter tries by itself.
-package waitqueue
+package claim
 
 import (
 	"math"
@@ -18,9 +10,9 @@ import (
 
 // A Queue is the queue of waiters for one name in this process, first come, first served.
 type Queue[T any] struct {
-	waiters []*Waiter[T] // waiters at the front come first; Remote ones are all there
-	rotation
-	asked clock.Moment // when a waiter last began an attempt, or was prompted to
+	waiters  []*Waiter[T] // waiters at the front come first; Remote ones are all there
+	rotation rotation
+	asked    clock.Moment // when a waiter last began an attempt, or was prompted to
 	// The latest answer of Redis, as long as nothing suggests that the lock was freed since: an
 	// attempt that began at refusedAt was refused. 0: none.
 	refusedAt clock.Moment
@@ -133,7 +125,7 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	}
 	// Ready or Asleep.
 	if left > 0 && w.Class != Remote {
-		rest, over := q.restsFor(now)
+		rest, over := q.rotation.restsFor(now)
 		if rest > 0 {
 			return Sleep, min(left, rest)
 		}
@@ -288,8 +280,9 @@ func (q *Queue[T]) slice(from, to int) []*Waiter[T] {
 // unless both share the lock: the release or the loss of the lock will wake it. It sleeps until
 // pollAt and is returned as next.
 func (q *Queue[T]) Granted(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
-	rested := q.phase != running
-	q.phase, q.asked = running, now
+	rested := q.rotation.phase != running
+	q.rotation.move(running)
+	q.asked = now
 	wake = q.Leave(w)
 	if len(q.waiters) == 0 {
 		return nil, wake
@@ -331,7 +324,7 @@ func (q *Queue[T]) Dismiss(arrivals uint32, keep func(*Waiter[T]) bool) (out, wa
 
 // Message handles a message on the channel of the name.
 func (q *Queue[T]) Message() (wake []*Waiter[T]) {
-	if !q.heard() {
+	if !q.rotation.heard() {
 		return nil
 	}
 	return q.Wake()
@@ -363,10 +356,10 @@ func (q *Queue[T]) Call(w *Waiter[T]) {
 	w.wake()
 }
 
-// Successor returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
+// Heir returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
 // of hand-overs ends after a while, so that other processes get the lock. For Remote waiters, Redis
 // decides that.
-func (q *Queue[T]) Successor(now clock.Moment) *Waiter[T] {
+func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 	if len(q.waiters) == 0 {
 		return nil
 	}
@@ -374,40 +367,40 @@ func (q *Queue[T]) Successor(now clock.Moment) *Waiter[T] {
 	switch {
 	case w.state != Ready && w.state != Asleep:
 		return nil
-	case w.Class != Remote && q.streakOver(now):
+	case w.Class != Remote && q.rotation.streakOver(now):
 		return nil
 	}
 	return w
 }
 
-// Offer begins a hand-over to w. A waiter has at most one offer at a time.
-func (q *Queue[T]) Offer(w *Waiter[T]) { w.move(Heir) }
+// HandTo begins a hand-over to w. A waiter is the heir of at most one hold at a time.
+func (q *Queue[T]) HandTo(w *Waiter[T]) { w.move(Heir) }
 
-// OfferEnded ends a hand-over that gave w nothing. The caller wakes w.
-func (q *Queue[T]) OfferEnded(w *Waiter[T]) {
+// NotHanded ends a hand-over that gave w nothing. The caller wakes w.
+func (q *Queue[T]) NotHanded(w *Waiter[T]) {
 	if w.state == Heir {
 		w.move(Asleep)
 	}
 }
 
-// HandedOn counts a completed hand-over. The caller calls Granted next.
-func (q *Queue[T]) HandedOn(now clock.Moment) { q.handedOn(now) }
+// HandedOver counts a completed hand-over. The caller calls Granted next.
+func (q *Queue[T]) HandedOver(now clock.Moment) { q.rotation.handedOver(now) }
 
 // Freeing begins the release of the last hold of this process. After a streak, the waiters at the
 // front rest. echoes is how many messages of this release the process will receive itself. It is 0
 // if Redis cannot count listeners; then the first message ends the rest.
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
-	over := q.streakOver(now)
-	q.moves, q.refusedAt = 0, 0
+	over := q.rotation.streakOver(now)
+	q.rotation.moves, q.refusedAt = 0, 0
 	if over && len(q.waiters) > 0 && q.waiters[0].Class != Remote {
-		q.offer(echoes)
+		q.rotation.yield(echoes)
 	}
 }
 
 // Freed ends the release or the loss of a hold. others says whether other processes listened to the
 // release. If so, they have the first chance until the given moment.
 func (q *Queue[T]) Freed(until clock.Moment, others Listeners) (wake []*Waiter[T]) {
-	if q.freed(until, others) {
+	if q.rotation.freed(until, others) {
 		return q.front() // their sleep now ends at until
 	}
 	return q.Wake()

@@ -1,4 +1,4 @@
-package waitqueue
+package claim
 
 import (
 	"fmt"
@@ -184,7 +184,7 @@ func (m *modelTest) check(woken []*Waiter[int], self ...*Waiter[int]) {
 		if prompts := m.n.prompts(x, m.at); (now.step == Prompt) != prompts {
 			m.fail("waiter %d is %s and prompts: %v, want %v", w.Item, w.state, now.step == Prompt, prompts)
 		}
-		if asks := m.n.asks(x, m.at); (now.step == Ask) != asks && m.q.phase == running {
+		if asks := m.n.asks(x, m.at); (now.step == Ask) != asks && m.q.rotation.phase == running {
 			m.fail("waiter %d is %s and asks: %v, want %v", w.Item, w.state, now.step == Ask, asks)
 		}
 		was, known := m.before[w]
@@ -284,16 +284,16 @@ func (m *modelTest) step(id int, classes []Class) {
 		m.grant(w)
 	case 8:
 		m.event("message")
-		counts := m.q.phase == running || m.q.echoes == 0
+		counts := m.q.rotation.phase == running || m.q.rotation.echoes == 0
 		woken := m.q.Message()
 		if counts {
 			m.n.call()
 		}
 		m.check(woken)
 	case 9: // a release, or a hand-over
-		if w := m.q.Successor(m.at); w != nil && m.r.IntN(2) == 0 {
+		if w := m.q.Heir(m.at); w != nil && m.r.IntN(2) == 0 {
 			m.event("offer to %d", w.Item)
-			m.q.Offer(w)
+			m.q.HandTo(w)
 			m.n.find(w).offered = true
 			m.check(nil)
 			return
@@ -305,7 +305,7 @@ func (m *modelTest) step(id int, classes []Class) {
 	case 10:
 		others := Listeners(m.r.IntN(3))
 		m.event("freed, others %d", others)
-		rests := m.q.phase == offering && others != NoListeners
+		rests := m.q.rotation.phase == yielding && others != NoListeners
 		woken := m.q.Freed(m.at.Add(20*scale), others)
 		if !rests {
 			m.n.call()
@@ -317,14 +317,14 @@ func (m *modelTest) step(id int, classes []Class) {
 			return
 		}
 		x := m.n.find(w)
-		m.q.OfferEnded(w)
+		m.q.NotHanded(w)
 		x.offered, x.asked = false, true
 		if m.r.IntN(2) == 0 {
 			m.event("the offer to %d fails", w.Item)
 			m.check(nil, w)
 			return
 		}
-		m.q.HandedOn(m.at)
+		m.q.HandedOver(m.at)
 		m.grant(w)
 	case 12:
 		if w := m.pick(Queued, Ready, Asking, Asleep, Heir); w != nil && m.r.IntN(2) == 0 {
@@ -346,7 +346,7 @@ func (m *modelTest) step(id int, classes []Class) {
 		d := time.Duration(m.r.IntN(30)) * scale
 		m.event("%d pass", d)
 		m.at = m.at.Add(d)
-		if _, over := m.q.restsFor(m.at); over {
+		if _, over := m.q.rotation.restsFor(m.at); over {
 			m.q.Wake()
 			m.n.call()
 		}

@@ -1,4 +1,4 @@
-package waitqueue
+package claim
 
 import (
 	"time"
@@ -15,7 +15,7 @@ const (
 	Remote                 // Redis keeps the queue, so each waiter tries by itself
 )
 
-// A State is the state of a waiter. moves lists the transitions.
+// A State is the state of a waiter.
 type State uint8
 
 const (
@@ -28,16 +28,26 @@ const (
 	Out                 // has left the queue
 )
 
-// moves lists the states that may follow each state.
-var moves = [...][]State{
-	New:    {Queued, Ready, Out},
-	Queued: {Ready, Out},
-	Ready:  {Asking, Asleep, Heir, Out}, // Asleep: another waiter of this process just got the lock
-	Asking: {Asleep, Out},
-	Asleep: {Asking, Heir, Out},
-	Heir:   {Asleep, Out},
-	Out:    {},
-}
+var waiterStates = newMachine("a waiter",
+	transition[State]{New, Ready, "it joins and no other is before it; readers also behind readers at the front; always if Redis keeps the queue"},
+	transition[State]{New, Queued, "it joins behind others"},
+	transition[State]{New, Out, "it tries once without queueing"},
+	transition[State]{Queued, Ready, "all before it have left"},
+	transition[State]{Ready, Asking, "at once: it sends the acquire script"},
+	transition[State]{Ready, Asleep, "another waiter of this process was just granted the lock, or was refused so shortly before the end of this one's time that it needs no answer of its own"},
+	transition[State]{Ready, Heir, "a hold of this process is being handed over to it: it does not ask"},
+	transition[State]{Asking, Asleep, "refused, or Redis did not answer and it outlasts that, or it enters a hold that its owner just got"},
+	transition[State]{Asleep, Asking, "a message, a poll, a prompt of a waiter behind it, a release in this process, a new subscription, or once the end of its time. A wake-up while it was asking counts too"},
+	transition[State]{Asleep, Heir, "a hold of this process is being handed over to it: it does not ask"},
+	transition[State]{Heir, Asleep, "it did not get the hold"},
+	transition[State]{Queued, Out, leavesQueue},
+	transition[State]{Ready, Out, leavesQueue},
+	transition[State]{Asking, Out, leavesQueue},
+	transition[State]{Asleep, Out, leavesQueue},
+	transition[State]{Heir, Out, leavesQueue},
+)
+
+const leavesQueue = "granted; its time or its context has ended; an error that is every waiter's; its owner got the lock by another call"
 
 func (s State) String() string {
 	return [...]string{"new", "queued", "ready", "asking", "asleep", "heir", "out"}[s]
@@ -86,23 +96,7 @@ func (w *Waiter[T]) wake() {
 	w.wakes++
 }
 
-// move is the only place that changes a state. It refuses a transition that moves lacks.
-func (w *Waiter[T]) move(to State) bool {
-	for _, next := range moves[w.state] {
-		if next == to {
-			w.state = to
-			return true
-		}
-	}
-	if Strict {
-		panic("waitqueue: a waiter cannot go from " + w.state.String() + " to " + to.String())
-	}
-	return false
-}
-
-// Strict makes an illegal transition panic. Tests set it. In production the waiter keeps its state
-// and tries again at PollAt.
-var Strict bool
+func (w *Waiter[T]) move(to State) bool { return waiterStates.move(&w.state, to) }
 
 // atFront reports whether the waiter is at the front, where waiters may try.
 func (w *Waiter[T]) atFront() bool { return w.state >= Ready && w.state <= Heir }

@@ -1,0 +1,90 @@
+package claim
+
+// A HandOverReply is the outcome of a hand-over in Redis.
+type HandOverReply uint8
+
+const (
+	HandedOver   HandOverReply = iota
+	FreedInstead               // another process is first in Redis's queue
+	NotHeld                    // the hold was lost
+	NotExecuted                // and never will be
+	Unknown                    // a try may have been executed, or may yet be
+)
+
+func (r HandOverReply) String() string {
+	return [...]string{"handed over", "freed instead", "not held", "not executed", "unknown"}[r]
+}
+
+// A HandOver is what is known when the reply to a hand-over has been read: of the command, of the
+// hold whose last lease was released, and of the heir, the waiter that was to get the lock.
+type HandOver struct {
+	Reply    HandOverReply
+	Err      error // of NotExecuted and Unknown
+	Unproven error // of HandedOver: why the replicas may not have it, so it does not count
+	Stray    bool  // a try had no answer
+
+	Ended     error // why the hold has ended meanwhile; nil: it has not
+	HoldStray bool  // an acquire of the hold may still arrive
+	LeaseLeft bool  // the released lease would still last
+
+	Here   bool // the heir still waits
+	Queued bool // with a place in Redis's queue
+	Place  Left // what its earlier attempts have left with the same wire owner
+	Forced bool // ForceUnlock took the lock from it
+	Late   bool // its lease is over
+}
+
+// A HandOverVerdict says what follows from a hand-over.
+type HandOverVerdict struct {
+	Accepted bool  // the heir is the holder
+	HeirErr  error // what the heir's Acquire returns; nil: see Dismiss, or it waits on
+	Dismiss  error // what all who had joined get; nil: they wait on
+	Over     bool  // the hold has ended; otherwise a release must free it
+	Err      error // what Release returns, if Over
+	Heir     Left  // what goes with the heir's wire owner, if it holds the lock or waits on with it
+	KeepsOn  bool  // the heir waits on with the same wire owner
+	// CleanHeir and CleanHold are what is to be freed in Redis.
+	CleanHeir, CleanHold Left
+	Wake                 bool // the first waiter tries: an heir could not meanwhile
+}
+
+// Verdict decides.
+func (o HandOver) Verdict() (v HandOverVerdict) {
+	switch {
+	case o.Reply == Unknown:
+		v.Dismiss = o.Err
+	case o.Reply != HandedOver:
+	case o.Unproven != nil:
+		v.Dismiss = o.Unproven
+	case !o.Here:
+	case o.Forced:
+		v.HeirErr = ErrForced
+	case o.Late:
+		v.HeirErr = ErrLate
+	default:
+		v.Accepted = true
+	}
+	v.KeepsOn = o.Here && o.Queued && !v.Accepted
+	v.Heir.Stray = o.Stray
+	if o.Here && o.Queued {
+		v.Heir = v.Heir.Or(o.Place)
+	}
+	if !v.Accepted && !v.KeepsOn {
+		v.CleanHeir = AfterAcquire(o.Reply == HandedOver, o.Stray)
+	}
+	switch {
+	case o.Ended != nil:
+		v.Over, v.Err = true, o.Ended
+	case o.Reply == NotExecuted:
+		return v
+	default:
+		v.Over, v.Err = true, o.Err
+		// After a retry, a missing hold may mean that an earlier try handed it over.
+		if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {
+			v.Err = ErrLockLost
+		}
+	}
+	v.CleanHold = AfterRelease(o.Err == nil, false, o.HoldStray || o.Stray && o.Err != nil)
+	v.Wake = !v.Accepted && o.Reply != FreedInstead
+	return v
+}

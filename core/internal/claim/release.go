@@ -1,0 +1,89 @@
+package claim
+
+// A Way is how a lease is released in Redis.
+type Way uint8
+
+const (
+	AlreadyOver Way = iota // nothing to send: the hold has ended
+	LowersCount            // other leases remain
+	HandsOver              // the last lease; a waiter gets the lock
+	FreesHold              // the last lease
+)
+
+// WayOf returns how to release a lease that has left levels. ended reports whether the hold has
+// ended, heir whether a waiter can get the lock.
+func WayOf(ended bool, n Levels, heir bool) Way {
+	switch {
+	case ended:
+		return AlreadyOver
+	case n.Total() > 0:
+		return LowersCount
+	case heir:
+		return HandsOver
+	}
+	return FreesHold
+}
+
+// A Release is what is known when the reply to the release of a hold has been read.
+type Release struct {
+	Err       error // of the command; nil: Redis has answered
+	Loss      error // what a hold that is missing was lost by
+	There     bool  // Redis had the hold
+	Rest      bool  // keys beside the lock's hash may be left
+	Stray     bool  // a try had no answer
+	WrongKind bool  // Err says that a key has another type
+	Failed    bool  // Err is of a kind that may follow a write
+
+	Ended     error // why the hold has ended meanwhile; nil: it has not
+	LeaseLeft bool  // the released lease would still last
+	Strays    bool  // what Hold.Strays returns
+
+	Records   bool // the release stores a record
+	RecordOld bool // the record may have expired since the command was sent
+}
+
+// A CleanUpCall is what a clean-up sends.
+type CleanUpCall uint8
+
+const (
+	SameCall  CleanUpCall = iota // the release again
+	PlainCall                    // a release without a record: what was done has none, so a marker must stay
+	GoneCall                     // one that also removes the marks of the grant
+)
+
+// A ReleaseVerdict says what follows from a release.
+type ReleaseVerdict struct {
+	Err     error
+	Over    bool // the hold had ended before, and nothing else follows
+	Deliver bool // waiters get the record
+	Clean   Left
+	Call    CleanUpCall
+	Alone   bool // the clean-up leaves out the keys beside the lock's
+}
+
+// Verdict decides.
+func (r Release) Verdict() (v ReleaseVerdict) {
+	if r.Ended != nil {
+		return ReleaseVerdict{Err: r.Ended, Over: true}
+	}
+	// A try of this release whose reply was lost may have freed the hold. With a record, a later
+	// try finds that until it has expired.
+	freedEarlier := r.Stray && r.LeaseLeft
+	if r.Records {
+		freedEarlier = r.Stray && r.RecordOld
+	}
+	missing := r.Err == nil && !r.There && !freedEarlier
+	if v.Err = r.Err; missing {
+		v.Err = r.Loss
+	}
+	answered := r.Err == nil
+	v.Deliver = v.Err == nil && r.Records
+	v.Clean = AfterRelease(answered, r.Rest, r.Strays)
+	switch {
+	case missing, r.Records && r.Failed, r.WrongKind:
+		v.Call, v.Alone = PlainCall, r.WrongKind
+	case answered:
+		v.Call = GoneCall
+	}
+	return v
+}

@@ -1,0 +1,289 @@
+package claim
+
+import (
+	"errors"
+	"testing"
+)
+
+var (
+	errDown    = errors.New("no reply")
+	errReplica = errors.New("too few replicas")
+	errCaller  = errors.New("the caller has left")
+)
+
+// bits returns the values of n conditions in the combination with that number.
+func bits(combination int) func() bool {
+	return func() bool {
+		bit := combination&1 == 1
+		combination >>= 1
+		return bit
+	}
+}
+
+// errIf returns err if a condition holds.
+func errIf(yes bool, err error) error {
+	if yes {
+		return err
+	}
+	return nil
+}
+
+// All that can be known of a hand-over: what Redis may have of either side is held, kept or cleaned
+// up, and each side has one outcome.
+func TestHandOver_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	for reply := HandedOver; reply <= Unknown; reply++ {
+		for combination := range 1 << 12 {
+			b := bits(combination)
+			o := HandOver{
+				Reply: reply, Unproven: errIf(b(), errReplica), Stray: b(), Ended: errIf(b(), ErrLockLost), HoldStray: b(),
+				LeaseLeft: b(), Here: b(), Queued: b(), Place: Left{There: b(), Stray: b()}, Forced: b(), Late: b(),
+			}
+			if reply != HandedOver {
+				o.Unproven = nil
+			}
+			o.Stray = (o.Stray || reply == Unknown) && reply != NotExecuted
+			if reply >= NotExecuted {
+				o.Err = errDown
+			}
+			if !o.Queued {
+				o.Place = Left{}
+			}
+			checkHandOver(t, o, o.Verdict())
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+func checkHandOver(t *testing.T, o HandOver, v HandOverVerdict) {
+	t.Helper()
+	counts := o.Reply == HandedOver && o.Unproven == nil && o.Here && !o.Forced && !o.Late
+	for what, wrong := range map[string]bool{
+		"the heir holds the lock exactly if the grant counts": v.Accepted != counts,
+		"the heir has two outcomes":                           v.Accepted && (v.HeirErr != nil || v.Dismiss != nil || v.KeepsOn || !v.CleanHeir.None()),
+		"what the heir may have is forgotten":                 (o.Reply == HandedOver || o.Stray) && !v.Accepted && !v.KeepsOn && !v.CleanHeir.There,
+		"a stray of the heir is forgotten":                    o.Stray && !(v.Accepted || v.KeepsOn) && !v.CleanHeir.Stray || o.Stray && !v.Heir.Stray,
+		"a stray of the heir's place is forgotten":            (v.Accepted || v.KeepsOn) && o.Place.Stray && !v.Heir.Stray,
+		"the place of a waiter is freed":                      v.KeepsOn && !v.CleanHeir.None(),
+		"a command that failed for sure ends the hold":        o.Reply == NotExecuted && o.Ended == nil && (v.Over || !v.CleanHold.None()),
+		"the hold does not end":                               o.Reply != NotExecuted && !v.Over,
+		"a hold that ended before returns another error":      o.Ended != nil && v.Err != o.Ended,
+		"a hold that may be there is forgotten":               v.Over && o.Err != nil && !v.CleanHold.There,
+		"a stray of the hold is forgotten":                    v.Over && o.HoldStray && !v.CleanHold.Stray,
+		"a lost hold is released":                             o.Reply == NotHeld && o.Ended == nil && !o.Stray && v.Err != ErrLockLost,
+		"a hold that a retry missed is lost":                  o.Reply == NotHeld && o.Ended == nil && o.Stray && o.LeaseLeft && v.Err != nil,
+		"an unknown outcome is nobody's error":                o.Reply == Unknown && (v.Dismiss != errDown || o.Ended == nil && v.Err != errDown),
+		"too few replicas are nobody's error":                 o.Unproven != nil && v.Dismiss != errReplica,
+		"nobody tries":                                        v.Over && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
+		"somebody tries in vain":                              v.Accepted && v.Wake,
+	} {
+		if wrong {
+			t.Errorf("%s: %+v: %+v", what, o, v)
+		}
+	}
+}
+
+// All that can be known of a grant: it counts only if nothing stands against it.
+func TestGrant_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	for combination := range 1 << 7 {
+		b := bits(combination)
+		g := Grant{
+			Asks: b(), OwnerHas: b(), Removed: errIf(b(), errDown), CallerErr: errIf(b(), errCaller), Forced: b(), Late: b(), Outrun: b(),
+		}
+		v := g.Verdict()
+		var want GrantVerdict
+		switch {
+		case g.Asks && g.OwnerHas && g.CallerErr == nil:
+			want.Sleeps = true
+		case g.Removed != nil:
+			want.Err = errDown
+		case g.CallerErr != nil:
+			want.Err = errCaller
+		case g.Forced:
+			want.Err = ErrForced
+		case g.Late:
+			want.Err = ErrLate
+		case g.Outrun:
+			want = GrantVerdict{Err: ErrOutrun, Displaces: true}
+		default:
+			want.Displaces = true
+		}
+		if v != want {
+			t.Errorf("%+v: %+v, want %+v", g, v, want)
+		}
+	}
+}
+
+// All that can be known of a release: what Redis may have is cleaned up, and Release returns why the
+// hold has ended if it was lost.
+func TestRelease_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	for combination := range 1 << 11 {
+		b := bits(combination)
+		r := Release{
+			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Rest: b(), Stray: b(), WrongKind: b(), Failed: b(),
+			Ended: errIf(b(), ErrLockLost), LeaseLeft: b(), Strays: b(), Records: b(), RecordOld: b(),
+		}
+		if r.Err == nil {
+			r.WrongKind, r.Failed = false, false
+		}
+		v := r.Verdict()
+		earlier := r.Stray && (r.LeaseLeft && !r.Records || r.RecordOld && r.Records)
+		missing := r.Err == nil && !r.There && !earlier
+		for what, wrong := range map[string]bool{
+			"a hold that ended before has a second end": r.Ended != nil && v != ReleaseVerdict{Err: r.Ended, Over: true},
+			"a command's error is lost":                 r.Ended == nil && r.Err != nil && v.Err != errDown,
+			"a hold that is missing was not lost":       r.Ended == nil && missing && v.Err != ErrLockLost,
+			"a hold is lost that was there":             r.Ended == nil && r.Err == nil && !missing && v.Err != nil,
+			"a hold that may be there is forgotten":     r.Ended == nil && (r.Err != nil || r.Rest) && !v.Clean.There,
+			"a stray is forgotten":                      r.Ended == nil && v.Clean.Stray != r.Strays,
+			"a record is delivered that is not there":   v.Deliver && (v.Err != nil || !r.Records),
+			"a record is not delivered":                 r.Ended == nil && r.Records && v.Err == nil && !v.Deliver,
+			"a marker goes that must stay":              r.Ended == nil && missing && v.Call != PlainCall,
+			"a marker stays that must go":               r.Ended == nil && r.Err == nil && !missing && v.Call != GoneCall,
+			"an unanswered release is not repeated":     r.Ended == nil && r.Err != nil && !r.WrongKind && !(r.Records && r.Failed) && v.Call != SameCall,
+			"a record that failed is stored later":      r.Ended == nil && r.Records && r.Failed && v.Call != PlainCall,
+			"a key of another type fails the clean-up":  r.Ended == nil && r.WrongKind && !v.Alone,
+		} {
+			if wrong {
+				t.Errorf("%s: %+v: %+v", what, r, v)
+			}
+		}
+	}
+}
+
+func TestWayOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		ended bool
+		n     Levels
+		heir  bool
+		want  Way
+	}{
+		{true, Levels{}, false, AlreadyOver},
+		{true, Levels{1, 0}, true, AlreadyOver},
+		{false, Levels{1, 0}, false, LowersCount},
+		{false, Levels{0, 2}, true, LowersCount},
+		{false, Levels{}, true, HandsOver},
+		{false, Levels{}, false, FreesHold},
+	} {
+		if got := WayOf(test.ended, test.n, test.heir); got != test.want {
+			t.Errorf("%+v: %d", test, got)
+		}
+	}
+}
+
+func TestFailure_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	for combination := range 1 << 3 {
+		b := bits(combination)
+		f := Failure{Own: b(), Outlasts: b(), Out: b()}
+		want := FailureVerdict{Dismisses: true, Stays: f.Outlasts, Sleeps: f.Outlasts && !f.Out}
+		if f.Own {
+			want = FailureVerdict{Leaves: true}
+		}
+		if v := f.Verdict(); v != want {
+			t.Errorf("%+v: %+v, want %+v", f, v, want)
+		}
+	}
+}
+
+func TestRefusal_Verdicts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		what string
+		r    Refusal
+		want RefusalVerdict
+	}{
+		{"removed meanwhile", Refusal{Out: true, NoWait: true, Queued: true}, RefusalVerdict{}},
+		{"a single attempt", Refusal{NoWait: true}, RefusalVerdict{GivesUp: true}},
+		{"no queue in Redis", Refusal{}, RefusalVerdict{Sleeps: true}},
+		{"no place yet, and it hears", Refusal{Queued: true, Hears: true}, RefusalVerdict{Sleeps: true, Join: JoinNow}},
+		{"no place yet, and it is deaf", Refusal{Queued: true, First: true}, RefusalVerdict{Sleeps: true, Join: JoinHeard}},
+		{"first in the queue", Refusal{Queued: true, Place: 1}, RefusalVerdict{Sleeps: true}},
+		{"behind others", Refusal{Queued: true, Place: 2}, RefusalVerdict{Sleeps: true, ByPlace: true}},
+		{"behind others, and it polls for those here", Refusal{Queued: true, Place: 2, First: true}, RefusalVerdict{Sleeps: true}},
+	} {
+		if v := test.r.Verdict(); v != test.want {
+			t.Errorf("%s: %+v, want %+v", test.what, v, test.want)
+		}
+	}
+}
+
+func TestRenewal_Verdicts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		what string
+		r    Renewal
+		want RenewalVerdict
+	}{
+		{"a watched lease", Renewal{Watched: true}, RenewalVerdict{Prolongs: true}},
+		{"no watched lease when it was sent", Renewal{}, RenewalVerdict{}},
+		{"a read level it did not know", Renewal{Watched: true, Known: 1, Shared: 2}, RenewalVerdict{Again: true}},
+		{"a read level that has gone", Renewal{Watched: true, Known: 2, Shared: 1}, RenewalVerdict{Prolongs: true}},
+		{"a hash that lives for too long", Renewal{Watched: true, Excess: true}, RenewalVerdict{Prolongs: true, Again: true}},
+		{"one that still does", Renewal{Watched: true, Excess: true, Shortens: true}, RenewalVerdict{Prolongs: true}},
+		{"one that does no more", Renewal{Watched: true, Shortens: true}, RenewalVerdict{Prolongs: true}},
+	} {
+		if v := test.r.Verdict(); v != test.want {
+			t.Errorf("%s: %+v, want %+v", test.what, v, test.want)
+		}
+	}
+}
+
+func TestMissing_Verdicts(t *testing.T) {
+	t.Parallel()
+	for state := Held; state <= Lost; state++ {
+		for _, same := range []bool{false, true} {
+			want := Ignored
+			switch {
+			case state == Held && same:
+				want = IsLost
+			case state == Held:
+				want = RenewAgain
+			}
+			if v := (Missing{State: state, Same: same}).Verdict(); v != want {
+				t.Errorf("%s, same field %v: %d, want %d", state, same, v, want)
+			}
+		}
+	}
+}
+
+// A name whose waiters rest goes through the phases in order. In tests, any other change panics.
+func TestPhase_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
+	t.Parallel()
+	allowed := map[[2]phase]bool{
+		{running, running}: true, {running, yielding}: true, {yielding, running}: true, {yielding, resting}: true, {resting, running}: true,
+	}
+	for from := running; from <= resting; from++ {
+		for to := running; to <= resting; to++ {
+			r := rotation{phase: from}
+			refused := panics(func() { r.move(to) })
+			if refused == allowed[[2]phase{from, to}] {
+				t.Errorf("%s to %s: refused %v", from, to, refused)
+			}
+		}
+	}
+}
+
+// What commands of one wire owner leave is merged, and never forgotten.
+func TestLeft(t *testing.T) {
+	t.Parallel()
+	for combination := range 1 << 4 {
+		b := bits(combination)
+		one, other := Left{There: b(), Stray: b()}, Left{There: b(), Stray: b()}
+		if got, want := one.Or(other), (Left{There: one.There || other.There, Stray: one.Stray || other.Stray}); got != want {
+			t.Errorf("%+v or %+v: %+v", one, other, got)
+		}
+		granted, stray := one.There, one.Stray
+		if got := AfterAcquire(granted, stray); got != (Left{There: granted || stray, Stray: stray}) || got.None() != (!granted && !stray) {
+			t.Errorf("after an acquire, granted %v, stray %v: %+v", granted, stray, got)
+		}
+	}
+	if got := AfterLoss(false); got != (Left{There: true}) {
+		t.Errorf("after a loss: %+v", got)
+	}
+}
