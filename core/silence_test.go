@@ -28,6 +28,7 @@ func TestSilence_FailsAtOnce(t *testing.T) {
 	c := b.client(t, commandTimeout(timeout), watchdogTimeout(time.Minute), pollInterval(never))
 	held := mustAcquire(t, c, "held", AcquireOptions{})
 	patient := acquireAsync(bg, mustHold(t, b, c, "taken"), forever)
+	listened(t, c, "taken") // so that no answer is on its way
 
 	b.srv.Freeze(t)
 	began := time.Now()

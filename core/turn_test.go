@@ -71,7 +71,8 @@ func TestTurn_IsGiven(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
-	h := holdOf(mustTake(t, bg, c.Lock("a"), AcquireOptions{}))
+	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	h := holdOf(lease)
 	taken := func() bool {
 		h.lock()
 		defer h.unlock()
@@ -86,6 +87,7 @@ func TestTurn_IsGiven(t *testing.T) {
 	}
 	close(goOn)
 	eventually(t, "the turn to be free", func() bool { return !taken() })
+	mustRelease(t, lease)
 	mustClose(t, c)
 	own, _ = h.takeTurn(bg)
 	own.giveTo(func() { t.Error("work has begun in a closed client") })

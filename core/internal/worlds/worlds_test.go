@@ -6,11 +6,15 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/internal/explore"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	claim.Strict = true
+	goleak.VerifyTestMain(m)
+}
 
 var (
 	full   = flag.Bool("full", false, "explore the larger worlds of make explore")
