@@ -759,7 +759,8 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	t.Cleanup(func() {
 		leave()
 		h.lose(ErrLockLost) // a hold that was not freed is still in its release
-		(&turn{h}).pass()
+		own := h.turn()
+		own.pass()
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		_ = c.Close(ended)

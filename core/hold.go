@@ -203,6 +203,39 @@ func (h *hold) planCounts(more *kind) (holdCounts, error) {
 // downgraded reports whether g turns a writer's hold into a reader's.
 func (h *hold) downgraded(g holdCounts) bool { return claim.Downgraded(h.kind.shared, g.Levels) }
 
+// turn returns the turn of the hold for the caller, who has it.
+func (h *hold) turn() turn {
+	s := h.entry.shard
+	return turn{&s.mu, &h.claim.Turn, &s.engine.background}
+}
+
+// tryTurn takes the turn if it is free. Otherwise it returns the caller's place in line.
+func (h *hold) tryTurn() (turn, *claim.Candidate) {
+	h.lock()
+	defer h.unlock()
+	if place := h.claim.Turn.Take(); place != nil {
+		return turn{}, place
+	}
+	return h.turn(), nil
+}
+
+// takeTurn waits for the turn, unless ctx ends.
+func (h *hold) takeTurn(ctx context.Context) (turn, error) {
+	t, place := h.tryTurn()
+	if place == nil {
+		return t, nil
+	}
+	select {
+	case <-place.Called:
+		return h.turn(), nil
+	case <-ctx.Done():
+		h.lock()
+		h.claim.Turn.Leave(place)
+		h.unlock()
+		return turn{}, ended(ctx)
+	}
+}
+
 // update sends the hold count and the wanted lease. more, unless nil, adds a level of that kind.
 // update calls applied, with the mutex locked, once Redis has accepted the command. If ctx ends
 // first, the turn is kept until the reply has arrived.
@@ -384,12 +417,12 @@ func (h *hold) release(l *level) error {
 	defer timeout.Stop()
 	select {
 	case <-place.Called:
-		return h.releaseWith(turn{h}, l)
+		return h.releaseWith(h.turn(), l)
 	case <-timeout.C:
 	}
 	later := func() {
 		<-place.Called
-		_ = h.releaseWith(turn{h}, l) // the caller has its error; the cleaner or the next change repairs Redis
+		_ = h.releaseWith(h.turn(), l) // the caller has its error; the cleaner or the next change repairs Redis
 	}
 	if !c.background.Go(later) {
 		later() // the client is closed, so commands fail fast

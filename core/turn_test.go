@@ -7,7 +7,7 @@ import (
 )
 
 // idleHold returns a hold without a client.
-func idleHold() *hold { return &hold{entry: &entry{shard: new(shard)}} }
+func idleHold() *hold { return &hold{entry: &entry{shard: &shard{engine: new(engine)}}} }
 
 // lineLength returns how many candidates wait for the turn.
 func (h *hold) lineLength() int {

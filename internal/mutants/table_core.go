@@ -55,36 +55,36 @@ var coreMutants = []mutant{
 	{
 		promise: "a grant ends every other hold that it proves lost",
 		file:    "core/entry.go",
-		old:     "return other != h && other.claim.State() == claim.Held &&"
-		new:     "return false &&"
+		old:     "return other != h && other.claim.State() == claim.Held &&",
+		new:     "return false &&",
 		nets:    []string{"core TestAcquire_EndsAnOtherHoldOfTheName", "sim"},
 	},
 	{
 		promise: "a grant of one side ends what it excludes of the other",
 		file:    "core/entry.go",
-		old:     "(!h.kind.shared || other.claim.Levels().Exclusive > 0)"
-		new:     "!h.kind.shared"
+		old:     "(!h.kind.shared || other.claim.Levels().Exclusive > 0)",
+		new:     "!h.kind.shared",
 		nets:    []string{"core TestAcquire_EndsTheOtherSide"},
 	},
 	{
 		promise: "a grant that another one overtook does not count",
 		file:    "core/internal/claim/grant.go",
-		old:     "if g.Outrun {"
-		new:     "if false {"
+		old:     "if g.Outrun {",
+		new:     "if false {",
 		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestAcquire_ReplyOutrunByAnotherGrant"},
 	},
 	{
 		promise: "ForceUnlock reaches a grant on its way",
 		file:    "core/internal/claim/grant.go",
-		old:     "case g.Forced:"
-		new:     "case false:"
+		old:     "case g.Forced:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestForceUnlock_GrantOnItsWay"},
 	},
 	{
 		promise: "ForceUnlock reaches a hand-over on its way",
 		file:    "core/internal/claim/handover.go",
-		old:     "case o.Forced:"
-		new:     "case false:"
+		old:     "case o.Forced:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestForceUnlock_HandOverOnItsWay", "core TestHandOver_EveryOutcome"},
 	},
 	{
@@ -104,8 +104,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a hold that is released while Redis is asked about it is not lost",
 		file:    "core/verify.go",
-		old:     "if h.claim.State() == claim.Held {\n\t\tl ="
-		new:     "if !h.claim.Ended() {\n\t\tl ="
+		old:     "if h.claim.State() == claim.Held {\n\t\tl =",
+		new:     "if !h.claim.Ended() {\n\t\tl =",
 		nets:    []string{"core TestInbox_ReleaseMeanwhile"},
 	},
 	{
@@ -125,8 +125,8 @@ var coreMutants = []mutant{
 	{
 		promise: "Acquire does not wait for a late re-entry to be taken back",
 		file:    "core/hold.go",
-		old:     "t.giveTo(h.sendCount)"
-		new:     "h.sendCount()"
+		old:     "t.giveTo(h.sendCount)",
+		new:     "h.sendCount()",
 		nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
 	},
 	{
@@ -160,29 +160,29 @@ var coreMutants = []mutant{
 	{
 		promise: "one command at a time changes a hold",
 		file:    "core/internal/claim/turn.go",
-		old:     "if !t.taken {\n"
-		new:     "if true {\n"
+		old:     "if !t.taken {\n",
+		new:     "if true {\n",
 		nets:    []string{"core/internal/claim TestTurn_InOrder", "core TestHold_OneChangeAtATime"},
 	},
 	{
 		promise: "a reader cannot become a writer",
 		file:    "core/internal/claim/hold.go",
-		old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {"
-		new:     "if false {"
+		old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {",
+		new:     "if false {",
 		nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade"},
 	},
 	{
 		promise: "a release that Redis repeats for us counts as done",
 		file:    "core/internal/claim/release.go",
-		old:     "freedEarlier := r.Stray && r.LeaseLeft"
-		new:     "freedEarlier := false"
+		old:     "freedEarlier := r.Stray && r.LeaseLeft",
+		new:     "freedEarlier := false",
 		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply"},
 	},
 	{
 		promise: "a release of a lost lock is an error",
 		file:    "core/internal/claim/release.go",
-		old:     "if v.Err = r.Err; missing {"
-		new:     "if v.Err = r.Err; false {"
+		old:     "if v.Err = r.Err; missing {",
+		new:     "if v.Err = r.Err; false {",
 		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRelease_ExpiredLock", "core TestForceUnlock_FixedLeaseElsewhere"},
 	},
 	{
@@ -232,8 +232,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a grant that comes too late is no lease",
 		file:    "core/internal/claim/grant.go",
-		old:     "case g.Late:"
-		new:     "case false:"
+		old:     "case g.Late:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestDeadline_LateGrantIsReleased"},
 	},
 	{
@@ -253,15 +253,15 @@ var coreMutants = []mutant{
 	{
 		promise: "a hold that Redis does not know is lost",
 		file:    "core/internal/claim/renewal.go",
-		old:     "case m.Same:"
-		new:     "case false:"
+		old:     "case m.Same:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestMissing_Verdicts", "core TestRenewal_ExpiredLock", "core TestLoss_EndsEveryLease"},
 	},
 	{
 		promise: "a hold that was just released is not reported as lost",
 		file:    "core/internal/claim/renewal.go",
-		old:     "case m.State != Held:"
-		new:     "case false:"
+		old:     "case m.State != Held:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestMissing_Verdicts", "core TestWatchdog_ZeroDuringRelease", "core TestWatchdog_ZeroAfterRelease"},
 	},
 	{
@@ -316,8 +316,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a renewal does not count for a read level that it did not know",
 		file:    "core/internal/claim/renewal.go",
-		old:     "case r.Shared > r.Known:"
-		new:     "case false:"
+		old:     "case r.Shared > r.Known:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestRenewal_Verdicts", "core TestRead_RenewalBesideAReentry", "sim"},
 	},
 	{
@@ -353,29 +353,29 @@ var coreMutants = []mutant{
 	{
 		promise: "an heir that has left frees what it was handed",
 		file:    "core/internal/claim/handover.go",
-		old:     "if !v.Accepted && !v.KeepsOn {"
-		new:     "if false {"
+		old:     "if !v.Accepted && !v.KeepsOn {",
+		new:     "if false {",
 		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
 	},
 	{
 		promise: "an heir whose lease is over is told so",
 		file:    "core/internal/claim/handover.go",
-		old:     "case o.Late:"
-		new:     "case false:"
+		old:     "case o.Late:",
+		new:     "case false:",
 		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome"},
 	},
 	{
 		promise: "a hold that was lost during its hand-over is not released",
 		file:    "core/internal/claim/handover.go",
-		old:     "if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {"
-		new:     "if false {"
+		old:     "if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {",
+		new:     "if false {",
 		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
 	{
 		promise: "the first waiter asks after a hand-over that did not take place",
 		file:    "core/internal/claim/handover.go",
-		old:     "v.Wake = !v.Accepted && o.Reply != FreedInstead"
-		new:     "v.Wake = false"
+		old:     "v.Wake = !v.Accepted && o.Reply != FreedInstead",
+		new:     "v.Wake = false",
 		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
 
@@ -397,8 +397,8 @@ var coreMutants = []mutant{
 	{
 		promise: "WaitForever outlasts an outage",
 		file:    "core/internal/claim/failure.go",
-		old:     "Stays: f.Outlasts, Sleeps: f.Outlasts && !f.Out}"
-		new:     "}"
+		old:     "Stays: f.Outlasts, Sleeps: f.Outlasts && !f.Out}",
+		new:     "}",
 		nets:    []string{"core/internal/claim TestFailure_AllVerdicts", "core TestWaitForever_Replies", "core TestWaitForever_OutlastsAnOutage"},
 	},
 	{
@@ -418,8 +418,8 @@ var coreMutants = []mutant{
 	{
 		promise: "in a crowd of waiters for a fair lock few poll",
 		file:    "core/internal/claim/failure.go",
-		old:     "v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First"
-		new:     "v.Sleeps = true"
+		old:     "v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First",
+		new:     "v.Sleeps = true",
 		nets:    []string{"core/internal/claim TestRefusal_Verdicts", "core TestFair_CrowdPollsRarely"},
 	},
 	{
@@ -453,7 +453,7 @@ var coreMutants = []mutant{
 	{
 		promise: "a caller that leaves a question frees what it is granted",
 		file:    "core/waiter.go",
-		old:     "if x.InFlight() || x.Stray() || !left.None() {"
+		old:     "if x.InFlight() || x.Stray() || !left.None() {",
 		new:     "if false {",
 		nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
 	},
@@ -511,36 +511,36 @@ var coreMutants = []mutant{
 	{
 		promise: "a stray acquire of a refused try is freed",
 		file:    "core/internal/claim/left.go",
-		old:     "Left{There: granted || stray, Stray: stray}"
-		new:     "Left{There: granted}"
+		old:     "Left{There: granted || stray, Stray: stray}",
+		new:     "Left{There: granted}",
 		nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
 	},
 	{
 		promise: "a stray acquire of a released hold is freed",
 		file:    "core/internal/claim/left.go",
-		old:     "Left{There: !answered || rest, Stray: stray}"
-		new:     "Left{There: !answered || rest}"
+		old:     "Left{There: !answered || rest, Stray: stray}",
+		new:     "Left{There: !answered || rest}",
 		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
 	},
 	{
 		promise: "a release that was not answered is repeated in the background",
 		file:    "core/internal/claim/left.go",
-		old:     "Left{There: !answered || rest, Stray: stray}"
-		new:     "Left{There: rest, Stray: stray}"
+		old:     "Left{There: !answered || rest, Stray: stray}",
+		new:     "Left{There: rest, Stray: stray}",
 		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
 	},
 	{
 		promise: "an outage starts the wait for strays anew",
 		file:    "core/internal/claim/cleanup.go",
-		old:     "if !r.Sure {"
-		new:     "if !r.Sure && c.strays == noStrays {"
+		old:     "if !r.Sure {",
+		new:     "if !r.Sure && c.strays == noStrays {",
 		nets:    []string{"core/internal/claim TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer"},
 	},
 	{
 		promise: "strays are waited for from the first answer on",
 		file:    "core/internal/claim/cleanup.go",
-		old:     "v.Done = v.Pause <= 0"
-		new:     "v.Done = true"
+		old:     "v.Done = v.Pause <= 0",
+		new:     "v.Done = true",
 		nets:    []string{"core/internal/claim TestCleanup_Settle", "core TestCleaner_StrayAfterTheFirstAnswer", "sim"},
 	},
 	{
@@ -560,29 +560,29 @@ var coreMutants = []mutant{
 	{
 		promise: "a clean-up ends with the lease",
 		file:    "core/internal/claim/cleanup.go",
-		old:     "return r.Failed && now.After(c.expires)"
-		new:     "return false"
+		old:     "return r.Failed && now.After(c.expires)",
+		new:     "return false",
 		nets:    []string{"core/internal/claim TestCleanup_Expires", "core TestCleanup_EndsWithTheLease"},
 	},
 	{
 		promise: "a clean-up that fails is repeated until the lease ends",
 		file:    "core/internal/claim/cleanup.go",
-		old:     "return r.Failed && now.After(c.expires)"
-		new:     "return r.Failed"
+		old:     "return r.Failed && now.After(c.expires)",
+		new:     "return r.Failed",
 		nets:    []string{"core/internal/claim TestCleanup_Expires", "sim"},
 	},
 	{
 		promise: "an outage that outlasts the lease does not end a clean-up",
 		file:    "core/internal/claim/cleanup.go",
-		old:     "c.expires = now.Add(c.again)"
-		new:     "_ = c.again"
+		old:     "c.expires = now.Add(c.again)",
+		new:     "_ = c.again",
 		nets:    []string{"core/internal/claim TestCleanup_Expires", "core TestOutage_LongerThanTheLease", "sim"},
 	},
 	{
 		promise: "a renewal that was held back does not bring a lost reader back",
 		file:    "core/internal/claim/hold.go",
-		old:     "return h.stray || !freed && h.deepest > 0"
-		new:     "return h.stray"
+		old:     "return h.stray || !freed && h.deepest > 0",
+		new:     "return h.stray",
 		nets:    []string{"core/internal/claim TestHold_Strays", "core TestOutage_StrayRenewalOfAReader", "sim"},
 	},
 
@@ -685,8 +685,8 @@ var coreMutants = []mutant{
 	{
 		promise: "those who wait get the record the moment it is left",
 		file:    "core/internal/claim/release.go",
-		old:     "v.Deliver = v.Err == nil && r.Records"
-		new:     "v.Deliver = false"
+		old:     "v.Deliver = v.Err == nil && r.Records",
+		new:     "v.Deliver = false",
 		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestOnce_WaitersOfTheHoldersProcess"},
 	},
 	{
@@ -794,9 +794,9 @@ var coreMutants = []mutant{
 	{
 		promise: "a caller without a context leaves the turn to others",
 		file:    "core/hold.go",
-		old:     "\t_ = ctx.Done() // a nil ctx panics here, and not with the turn\n"
-		new:     ""
-		nets: []string{"core TestExtend_WithoutContext"},
+		old:     "\t_ = ctx.Done() // a nil ctx panics here, and not with the turn\n",
+		new:     "",
+		nets:    []string{"core TestExtend_WithoutContext"},
 	},
 	{
 		promise: "the longest options do not overflow",
@@ -815,7 +815,7 @@ var coreMutants = []mutant{
 	{
 		promise: "Ping leaves no lock in Redis if its reply is late",
 		file:    "core/ping.go",
-		old:     "left = leftBy(acquire, false)"
+		old:     "left = leftBy(acquire, false)",
 		new:     "",
 		nets:    []string{"core TestPing_LeavesNoLock"},
 	},
@@ -885,8 +885,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a key beside the lock's proves no loss",
 		file:    "core/hold.go",
-		old:     "case h.overwritten():\n\t\tknown.Err"
-		new:     "case true:\n\t\tknown.Err"
+		old:     "case h.overwritten():\n\t\tknown.Err",
+		new:     "case true:\n\t\tknown.Err",
 		nets:    []string{"core TestOverwritten_CompanionKeys", "core TestOnce_WrongKind"},
 	},
 }

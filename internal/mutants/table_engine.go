@@ -304,8 +304,8 @@ var engineMutants = []mutant{
 	{
 		promise: "other processes have the first chance after a streak",
 		file:    "core/internal/claim/rotation.go",
-		old:     "if r.phase == yielding && others != NoListeners && r.move(resting) {"
-		new:     "if false {"
+		old:     "if r.phase == yielding && others != NoListeners && r.move(resting) {",
+		new:     "if false {",
 		nets:    []string{"core/internal/claim TestStreak_FirstChanceOfOthers", "core TestHandOver_SlowerProcessGetsAsMuch"},
 	},
 	{

@@ -401,8 +401,8 @@ var scriptMutants = []mutant{
 	{
 		promise: "waiters that leave a fair lock together leave in one script",
 		file:    "core/cleaner.go",
-		old:     "if known && u.claim.Failures() == 0"
-		new:     "if known && false && u.claim.Failures() == 0"
+		old:     "if known && u.claim.Failures() == 0",
+		new:     "if known && false && u.claim.Failures() == 0",
 		nets:    []string{"core TestFair_ManyLeaveTogether"},
 	},
 	{

@@ -13,7 +13,7 @@ type Candidate struct {
 	next   *Candidate
 }
 
-// Taken reports whether somebody has the turn.
+// Taken reports whether a caller has the turn.
 func (t *Turn) Taken() bool { return t.taken }
 
 // Waiting returns how many candidates wait for the turn.

@@ -48,7 +48,7 @@ func TestTurn_InOrder(t *testing.T) {
 	}
 }
 
-// In tests, a turn that nobody has cannot be passed, and nobody without it plans a command.
+// In tests, a turn that no caller has cannot be passed, and only one that has it plans a command.
 func TestTurn_HasAnOwner(t *testing.T) {
 	t.Parallel()
 	h := NewHold(false, Left{})
