@@ -37,6 +37,7 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 		rdb.AddHook(d)
 		return b.clientOn(t, rdb, pollInterval(time.Hour)), &absence{
 			begin: func() {
+				quiet(func() int { return proxy.Count("") }) // connections are dialed in the background
 				d.left.Store(refusals)
 				proxy.Cut()
 				proxy.Restore()
