@@ -135,12 +135,14 @@ func (m *Model) readUpdate(s *State, o int, msg message, safe bool) error {
 	if msg.enters {
 		own.leftShared = max(own.leftShared, left)
 	}
-	own.hold.Confirm(claim.Levels{Exclusive: int32(msg.excl), Shared: int32(msg.shared)})
+	sent := claim.Levels{Exclusive: int32(msg.excl), Shared: int32(msg.shared)}
+	own.hold.Confirm(sent)
 	own.hold.Turn.Pass()
 	if msg.more != claim.NoEntry {
 		own.hold.Enter(msg.more == claim.SharedEntry)
 	}
-	if own.leftShared == 0 && own.shared() > 0 && m.Kind == ReadWrite { // those leases are over
+	over := own.leftShared == 0 && own.shared() > 0 // the leases of the read side
+	if m.Kind == ReadWrite && (over || own.hold.Levels() != sent) {
 		own.dropReads()
 		return nil
 	}
