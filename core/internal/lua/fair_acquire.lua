@@ -31,9 +31,18 @@ if ttl ~= -2 then
   end
 end
 
+-- Gives a first waiter that hears that its turn has come little time to take the free lock.
+local function hurry()
+  redis.pcall('HDEL', absentees, first)
+  if deadline > now + grace then
+    deadline = now + grace
+    redis.call('ZADD', KEYS[3], deadline, first)
+  end
+end
+
 -- The lock is free, but another waiter is first. It has missed its message, or it is dead or frozen.
 -- It hears that its turn has come. A dead waiter has no listener, now and in later checks. A frozen
--- one has, and leaves the lock alone: from now on it has little time.
+-- one has, and leaves the lock alone.
 local pause
 if ttl == -2 and first and first ~= owner then
   local listeners, empty, dead = tell(first), false, first
@@ -45,15 +54,11 @@ if ttl == -2 and first and first ~= owner then
   elseif pause then
     pause = math.min(pause, tonumber(ARGV[11]))
     first, deadline = head(owner)
-    if first and first ~= dead and first ~= owner then
-      tell(first)
+    if first and first ~= dead and first ~= owner and (tell(first) or 0) > 0 then
+      hurry()
     end
   elseif listeners then
-    redis.pcall('HDEL', absentees, first)
-    if deadline > now + grace then
-      deadline = now + grace
-      redis.call('ZADD', KEYS[3], deadline, first)
-    end
+    hurry()
   end
 end
 

@@ -188,16 +188,6 @@ local function sweep(first, mine)
   return after >= 0 and 0 or grace, gone > 0 and not lasts()
 end
 
--- Notifies a waiter that its turn has come. If it has no listener, begins to look for the dead.
-local function summon(first)
-  local listeners = tell(first)
-  if listeners == 0 and ARGV[7] == '1' then
-    sweep(first)
-  else
-    redis.pcall('HDEL', absentees, first)
-  end
-end
-
 -- Gives the waiters of a process that has left its turn alone as little time as it had, and notifies
 -- them. One that is alive tries and gets its time back. A Redisson client does not, so it keeps its
 -- time.
@@ -243,4 +233,19 @@ local function head(mine)
     doubt(silent, mine)
   end
   return first, deadline
+end
+
+-- Notifies the first waiter that its turn has come. If it has no listener, begins to look for the
+-- dead, and if it is dropped with them, notifies the next.
+local function summon(first)
+  local listeners = tell(first)
+  if listeners ~= 0 or ARGV[7] ~= '1' then
+    redis.pcall('HDEL', absentees, first)
+    return
+  end
+  local _, empty = sweep(first)
+  local successor = not empty and head()
+  if successor and successor ~= first then
+    tell(successor)
+  end
 end

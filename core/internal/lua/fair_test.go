@@ -658,7 +658,10 @@ func TestFairAbsentWaiters(t *testing.T) {
 	if told := f.tryFor(lock, 5); told.Granted {
 		t.Error("the fifth has the lock before the third")
 	}
-	f.wantQueue(3, 5)
+	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(3), owner(5)}) {
+		t.Errorf("in the queue: %q, want the third and the fifth", got)
+	}
+	f.wantLeft(3, time.Minute) // it was told that its turn has come
 	if n := f.missing(); n != 0 {
 		t.Errorf("%d absent after they were dropped", n)
 	}

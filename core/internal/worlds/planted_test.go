@@ -90,7 +90,7 @@ var planted = []struct {
 		"if deadline > now + grace then", "if false then",
 		"ticks it is not free and empty"},
 	{"a waiter that has less time than it takes to try", "fair/frozen", "fair_acquire",
-		"      deadline = now + grace\n", "      deadline = now\n",
+		"    deadline = now + grace\n", "    deadline = now\n",
 		"a repeat changes something"},
 	{"a question that does not prolong a waiter's time", "fair/held-for-long", "fair_acquire",
 		"mine - due < -budget / 2 or", "",

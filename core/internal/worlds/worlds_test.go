@@ -85,7 +85,7 @@ var worlds = []struct {
 	}, {
 		"fair/frozen",
 		World{Kind: Fair, Budget: 20, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Freezes: 1},
-		World{Kind: Fair, Budget: 20, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Freezes: 1, Crashes: 1},
+		World{Kind: Fair, Budget: 20, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Freezes: 1},
 	}, {
 		"readwrite/levels",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
