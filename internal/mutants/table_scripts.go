@@ -499,8 +499,8 @@ var scriptMutants = []mutant{
 	{
 		promise: "a head that listens again is not taken for dead",
 		file:    scripts + "fair_queue.lua",
-		old:     "  else\n    redis.pcall('HDEL', absentees, first)",
-		new:     "  else",
+		old:     "then\n    redis.pcall('HDEL', absentees, first)\n    return",
+		new:     "then\n    return",
 		nets:    []string{"core/internal/lua TestFairAbsentWaiterThatIsBack"},
 	},
 	{

@@ -11,7 +11,9 @@ var ErrNotHeld = errors.New("reqlock: lock not held")
 // A NotHeldError is a reason why a lease has ended. It matches ErrNotHeld.
 type NotHeldError string
 
-func (e NotHeldError) Error() string        { return string(e) }
+func (e NotHeldError) Error() string { return string(e) }
+
+// Is reports whether target is [ErrNotHeld].
 func (e NotHeldError) Is(target error) bool { return target == ErrNotHeld }
 
 // ErrLockLost is core.ErrLockLost.
@@ -21,12 +23,12 @@ var ErrLockLost error = NotHeldError("reqlock: lock lost")
 var ErrReleased error = NotHeldError("reqlock: lock released")
 
 var (
-	// ErrLate: the lease expired before the reply was read.
+	// ErrLate means that the lease expired before the reply was read.
 	ErrLate = fmt.Errorf("%w: the lease expired before the reply arrived; "+
 		"use a longer LeaseTime, or WatchdogTimeout if there is none", ErrLockLost)
-	// ErrForced: ForceUnlock freed the hold in Redis before the reply was read.
+	// ErrForced means that ForceUnlock freed the hold in Redis before the reply was read.
 	ErrForced = fmt.Errorf("%w: ForceUnlock freed it before Acquire returned", ErrLockLost)
-	// ErrOutrun: this client was granted another hold of the lock between the command and its
+	// ErrOutrun means that this client was granted another hold of the lock between the command and its
 	// reply. It is unknown which of the two Redis has now, so neither counts.
 	ErrOutrun = fmt.Errorf("%w: another owner in this process was granted it before the reply arrived", ErrLockLost)
 )
