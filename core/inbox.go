@@ -6,10 +6,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redisacl"
 )
 
 // An inbox is the client's own channel. When a lock of its holders is freed by force, the script
@@ -79,16 +81,12 @@ func (b *inbox) subscribe() {
 	b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
 }
 
-// maySubscribe returns 0 if the user may not subscribe to ARGV[1]. A Redis that cannot tell returns
-// 1.
-const maySubscribe = "if redis.acl_check_cmd then return redis.acl_check_cmd('SUBSCRIBE', ARGV[1]) and 1 or 0 end return 1"
-
 // permitted asks Redis before the hub subscribes. A refusal would look like a fault of the waiters'
 // channels, and the hub would ask again with every ping.
 func (b *inbox) permitted() bool {
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.c.opts.CommandTimeout)
 	defer cancel()
-	n, err := b.c.publish.rdb.Do(ctx, "EVAL", maySubscribe, 0, b.name).Int()
+	n, err := b.c.publish.rdb.Do(ctx, "EVAL", access.MaySubscribe, 0, b.name).Int()
 	if err != nil || n != 0 {
 		return true // after an error, the hub repeats the subscription until it succeeds
 	}
@@ -98,7 +96,7 @@ func (b *inbox) permitted() bool {
 	b.mu.Unlock()
 	if warn {
 		b.c.opts.Logger.Warn("reqlock: the Redis user may not subscribe to the channel of this client",
-			"channel", b.name, "change", "ACL SETUSER <user> +subscribe &"+wire.ClientChannel("*"))
+			"channel", b.name, "change", redisacl.User("<user>").Grant("+subscribe", "&"+access.OwnChannels))
 	}
 	return false
 }

@@ -6,17 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
+	"github.com/reqlock/reqlock/internal/redisacl"
 )
 
 // Ping checks that locks work: that the Redis client fits the server, and that a lock can be
@@ -79,13 +79,11 @@ func (e bareError) Unwrap() error { return e.error }
 
 // A probe checks one server for Ping.
 type probe struct {
-	c       *Client
-	server  *redis.Client
-	where   string // in a cluster, the address of the server
-	user    string
-	key     string
-	channel string
-	mode    PublishMode
+	c      *Client
+	server *redis.Client
+	where  string // in a cluster, the address of the server
+	user   redisacl.User
+	key    string
 
 	warnings []Warning
 }
@@ -137,7 +135,15 @@ func (c *Client) probeKey() (string, error) {
 }
 
 func (c *Client) probe(server *redis.Client, key string) *probe {
-	return &probe{c: c, server: server, user: server.Options().Username, key: key, channel: wire.LockChannel(key)}
+	return &probe{c: c, server: server, user: redisacl.User(server.Options().Username), key: key}
+}
+
+// keys returns the pattern of the names that a rule has to permit.
+func (p *probe) keys() string {
+	if strings.HasPrefix(p.key, pingName) {
+		return "reqlock:*"
+	}
+	return p.key[:len(p.key)-16] + "*" // from NameMapper
 }
 
 func (p *probe) run(ctx context.Context) error {
@@ -157,7 +163,7 @@ func (p *probe) check(ctx context.Context) error {
 		return explain(err)
 	}
 	_, err := p.c.run(ctx, lua.Inspect(p.key, ""))
-	if err != nil && !redisop.IsPermission(err) {
+	if err != nil && !redisacl.Denied(err) {
 		return explain(err)
 	}
 	denied, err := p.useCommands(ctx)
@@ -171,8 +177,8 @@ func (p *probe) check(ctx context.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	if err := p.useLock(ctx); redisop.IsPermission(err) {
-		return p.lacks([]error{err})
+	if err := p.useLock(ctx); redisacl.Denied(err) {
+		return p.lacks([]redisacl.Denial{p.access(PublishAuto).Denial(err)})
 	} else if err != nil {
 		return explain(err)
 	}
@@ -188,13 +194,26 @@ func explain(err error) error {
 	return redisop.Explain(err)
 }
 
+// access returns what tries the commands, with the ways in which releases are announced.
+func (p *probe) access(mode PublishMode) *access.Probe {
+	return &access.Probe{
+		Server:  p.server,
+		Key:     p.key,
+		Keys:    p.keys(),
+		Own:     p.c.inbox.name,
+		Publish: mode.publishCommands(),
+		Plain:   mode != PublishSharded,
+		Sharded: mode == PublishSharded || mode == PublishBoth,
+		Timeout: p.c.opts.CommandTimeout,
+	}
+}
+
 // useCommands runs each command directly, in a way that changes nothing, and subscribes. It returns
-// the errors of the commands that were denied. The Redis client does not watch ctx while it reads.
-// So the commands run in the background, where Close waits for them, and the caller may return
-// earlier.
-func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
+// what was denied. The Redis client does not watch ctx while it reads. So the commands run in the
+// background, where Close waits for them, and the caller may return earlier.
+func (p *probe) useCommands(ctx context.Context) (denied []redisacl.Denial, err error) {
 	type result struct {
-		denied []error
+		denied []redisacl.Denial
 		err    error
 	}
 	over, cancel := context.WithTimeout(ctx, p.c.opts.CommandTimeout)
@@ -202,13 +221,9 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 	results := make(chan result, 1)
 	if !p.c.background.Go(func() {
 		r := result{}
-		if p.mode, r.err = p.c.publish.detect(over); r.err == nil {
-			r.denied, r.err = p.pipeline(over)
-		}
-		if r.err == nil {
-			var more []error
-			more, r.err = p.subscribe(over)
-			r.denied = append(r.denied, more...)
+		var mode PublishMode
+		if mode, r.err = p.c.publish.detect(over); r.err == nil {
+			r.denied, r.err = p.access(mode).Run(over)
 		}
 		results <- r
 	}) {
@@ -226,105 +241,6 @@ func (p *probe) useCommands(ctx context.Context) (denied []error, err error) {
 		}
 		return nil, redisop.ErrTimeout
 	}
-}
-
-// noScript is the digest of no script. Redis refuses to run it for that reason, or because the
-// permission is missing.
-const noScript = "0000000000000000000000000000000000000000"
-
-// mayWrite returns 1 if the user may run HSET, which cannot be tried without writing. A Redis that
-// cannot tell returns 1.
-const mayWrite = "if redis.acl_check_cmd then return redis.acl_check_cmd('HSET', KEYS[1], 'f', '1') and 1 or 0 end return 1"
-
-// pipeline runs all commands that the ACL user in docs/operations.md may run, on a key that does
-// not exist.
-func (p *probe) pipeline(ctx context.Context) (denied []error, err error) {
-	commands := [][]any{
-		{"PING"},
-		{"EVALSHA", noScript, 0},
-		{"HGET", p.key, "f"},
-		{"HKEYS", p.key},
-		{"HMGET", p.key, "owner"},
-		{"HLEN", p.key},
-		{"HEXISTS", p.key, "f"},
-		{"PTTL", p.key},
-		{"PEXPIRE", p.key, 1},
-		{"HDEL", p.key, "f"},
-		{"DEL", p.key},
-	}
-	for _, publish := range p.mode.publishCommands() {
-		commands = append(commands, []any{publish, p.channel, wire.Unlocked})
-	}
-	own := len(commands)
-	commands = append(commands, []any{"PUBLISH", p.c.inbox.name, ""}, []any{"CLUSTER", "SLOTS"}) // no lock has an empty key
-	pipe := p.server.Pipeline()
-	hset := pipe.Do(ctx, "EVAL", mayWrite, 1, p.key)
-	var results []*redis.Cmd
-	for _, command := range commands {
-		results = append(results, pipe.Do(ctx, command...))
-	}
-	_, failure := pipe.Exec(ctx)
-	for i, r := range append(results, hset) {
-		switch err := r.Err(); {
-		case redisop.IsPermission(err) && i == own:
-			denied = append(denied, ownChannelError{err})
-		case redisop.IsPermission(err):
-			denied = append(denied, err)
-		case err == nil && r == hset:
-			if n, _ := r.Int(); n == 0 {
-				denied = append(denied, errNoHSET)
-			}
-		case err != nil && err != redis.Nil:
-			if f := faultOf(err); f != nil && f.Named() {
-				return nil, err
-			}
-		}
-	}
-	if failure != nil && failure != redis.Nil && !redisop.IsAnswer(failure) {
-		return nil, failure
-	}
-	return denied, nil
-}
-
-var errNoHSET = errors.New("NOPERM this user has no permissions to run the 'hset' command")
-
-// An ownChannelError is a denial that concerns the client's own channel.
-type ownChannelError struct{ error }
-
-func (e ownChannelError) Unwrap() error { return e.error }
-
-// subscribe subscribes to the channels of the lock and of the client as the hub does, and
-// unsubscribes.
-func (p *probe) subscribe(ctx context.Context) (denied []error, err error) {
-	connection := p.server.Subscribe(ctx)
-	defer connection.Close()
-	type step struct {
-		do      func(context.Context, ...string) error
-		channel string
-	}
-	var steps []step
-	if p.mode != PublishSharded {
-		steps = append(steps, step{connection.Subscribe, p.channel}, step{connection.Unsubscribe, p.channel})
-	}
-	if p.mode == PublishSharded || p.mode == PublishBoth {
-		steps = append(steps, step{connection.SSubscribe, p.channel}, step{connection.SUnsubscribe, p.channel})
-	}
-	own := p.c.inbox.name
-	for _, s := range append(steps, step{connection.Subscribe, own}, step{connection.Unsubscribe, own}) {
-		err := s.do(ctx, s.channel)
-		if err == nil {
-			_, err = connection.ReceiveTimeout(ctx, p.c.opts.CommandTimeout)
-		}
-		switch {
-		case redisop.IsPermission(err) && s.channel == own:
-			denied = append(denied, ownChannelError{err})
-		case redisop.IsPermission(err):
-			denied = append(denied, err)
-		case err != nil:
-			return nil, err
-		}
-	}
-	return denied, nil
 }
 
 // useLock acquires and releases the lock. It does so in the background, as useCommands does: the
@@ -345,7 +261,7 @@ func (p *probe) useLock(ctx context.Context) error {
 // acquireAndRelease hands what may be left of the lock to the cleaner.
 func (p *probe) acquireAndRelease() error {
 	field, timeout := p.c.field(newOwner()), p.c.opts.CommandTimeout
-	call := lua.Release(p.key, field, p.c.announce(p.channel))
+	call := lua.Release(p.key, field, p.c.announce(wire.LockChannel(p.key)))
 	left := claim.Left{}
 	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()
 
@@ -362,41 +278,8 @@ func (p *probe) acquireAndRelease() error {
 // pingLease frees the lock if this process dies.
 const pingLease = 10 * time.Second
 
-var deniedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
-
 // lacks returns an error with the ACL rules that the user needs.
-func (p *probe) lacks(denied []error) error {
-	var rules []string
-	for _, err := range denied {
-		if rule := p.rule(err); !slices.Contains(rules, rule) {
-			rules = append(rules, rule)
-		}
-	}
-	user := p.user
-	if user == "" {
-		user = "default"
-	}
-	return fmt.Errorf("the Redis user %q lacks permissions: ACL SETUSER %s %s (%w)",
-		user, user, strings.Join(rules, " "), bareError{denied[0]})
-}
-
-// rule returns the ACL rule that permits what was denied.
-func (p *probe) rule(denied error) string {
-	denial := denied.Error()
-	command := deniedCommand.FindStringSubmatch(denial)
-	var own ownChannelError
-	switch {
-	case command != nil:
-		return "+" + command[1]
-	case errors.As(denied, &own):
-		return "&" + wire.ClientChannel("*")
-	case strings.Contains(denial, "channel"):
-		return "&redisson_lock__channel:*"
-	// In a script; all other commands were permitted.
-	case strings.Contains(denial, "can't run this command"):
-		return "+hset"
-	case strings.HasPrefix(p.key, pingName):
-		return "~reqlock:*"
-	}
-	return "~" + p.key[:len(p.key)-16] + "*" // from NameMapper
+func (p *probe) lacks(denied []redisacl.Denial) error {
+	denied[0].Err = bareError{denied[0].Err}
+	return p.user.Lacks(denied)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
@@ -31,36 +32,24 @@ func (p *probe) useOthers(ctx context.Context) ([]Warning, error) {
 	if err != nil || len(kinds) == 0 {
 		return nil, err
 	}
-	user := p.user
-	if user == "" {
-		user = "default"
-	}
 	change := "grant what docs/redisson.md lists under Access, if you use them"
 	if slices.Contains(kinds, "Once") {
-		change = fmt.Sprintf("ACL SETUSER %s %s for idempotency keys (Once); ", user, p.recordRule()) + change
+		change = p.user.Grant("~{"+p.keys()) + " for idempotency keys (Once); " + change
 	}
 	return []Warning{{
 		Server: p.where,
 		Check:  "permissions",
 		Finding: fmt.Sprintf("the Redis user %q lacks permissions that these kinds of locks need: %s",
-			user, strings.Join(kinds, ", ")),
+			p.user, strings.Join(kinds, ", ")),
 		Change: change,
 	}}, nil
-}
-
-// recordRule returns the ACL rule for the records of a Once.
-func (p *probe) recordRule() string {
-	if strings.HasPrefix(p.key, pingName) {
-		return "~{reqlock:*"
-	}
-	return "~{" + p.key[:len(p.key)-16] + "*" // from NameMapper
 }
 
 // settings returns the warnings about the settings of the server. It does not run INFO if Redis
 // says that the user may not, so that the ACL log stays empty.
 func (p *probe) settings(ctx context.Context) []Warning {
 	policy := ""
-	able, err := p.c.abilities(ctx, p.key, []need{{"", lua.Command{Words: []string{"INFO"}}}})
+	able, err := p.c.abilities(ctx, p.key, []access.Need{{Command: lua.Command{Words: []string{"INFO"}}}})
 	var found []Warning
 	if err == nil && able[0] == lua.Able {
 		i, _ := p.c.info(ctx, p.server) // after an error the policy is unknown

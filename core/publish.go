@@ -48,7 +48,7 @@ func (p *publishProbe) detect(ctx context.Context) (PublishMode, error) {
 	}
 	ctx, cancel := context.WithTimeout(batch.Bounded(ctx), p.timeout)
 	defer cancel()
-	mode, err := PublishSharded, p.rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
+	mode, err := PublishSharded, redisclient.CheckSharded(ctx, p.rdb)
 	switch {
 	case err == nil:
 	case redisop.IsAnswer(err) && strings.HasPrefix(err.Error(), "ERR "), redisop.HasCode(err, "NOPERM"):

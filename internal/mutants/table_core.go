@@ -736,10 +736,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "Ping names the permission that is missing",
-		file:    "core/ping.go",
+		file:    "internal/redisacl/redisacl.go",
 		old:     `return "+" + command[1]`,
 		new:     `return "+@all"`,
-		nets:    []string{"core TestPing_MissingPermission"},
+		nets:    []string{"internal/redisacl TestRule", "core TestPing_MissingPermission"},
 	},
 	{
 		promise: "releases are announced in both ways until the mode is known",

@@ -182,6 +182,12 @@ func Declines(err error) bool {
 	return strings.HasPrefix(text, "ERR ") || strings.HasPrefix(text, "NOPERM")
 }
 
+// CheckSharded returns an error if the server has no sharded channels, or the user may not use them.
+// An error may also mean that the server does not say.
+func CheckSharded(ctx context.Context, rdb redis.UniversalClient) error {
+	return rdb.Do(ctx, "PUBSUB", "SHARDNUMSUB").Err()
+}
+
 // slotsError returns a *WrongError if err is the answer of a server that is not a cluster. A client
 // with ClusterSlots, such as that of redis.NewFailoverClusterClient, asks no server for them.
 func (c Client) slotsError(err error) error {

@@ -195,14 +195,6 @@ func IsAnswer(err error) bool {
 // HasCode reports whether err is an error reply of Redis that begins with one of the codes.
 func HasCode(err error, codes ...string) bool { return batch.HasCode(err, codes...) }
 
-// IsPermission reports whether an error is, or contains, a reply that the Redis user lacks a
-// permission.
-func IsPermission(err error) bool {
-	return err != nil &&
-		(strings.Contains(err.Error(), "NOPERM") || strings.Contains(err.Error(), "The user executing the script") ||
-			strings.Contains(err.Error(), "ACL failure in script"))
-}
-
 // IsWrongType reports whether err means that a key has another type, or is a lock of another kind.
 // The scripts check that before they write. miniredis puts its own text before the code of Redis.
 func IsWrongType(err error) bool {
