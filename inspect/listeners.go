@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisacl"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -96,7 +97,7 @@ func subscribers(ctx context.Context, rdb redisclient.Client, channels []string)
 func (s *subscriptions) ask(ctx context.Context, node redis.Cmdable, channels []string) error {
 	for some := range slices.Chunk(channels, channelsAtOnce) {
 		plain, err := node.PubSubNumSub(ctx, some...).Result()
-		if redis.HasErrorPrefix(err, "NOPERM") {
+		if redisacl.Denied(err) {
 			s.mu.Lock()
 			s.complete, s.denied = false, true
 			s.mu.Unlock()

@@ -481,6 +481,9 @@ func TestACL(t *testing.T) {
 	operator.want(t, done, words("unlock order:45 --yes --reason test"), "order:45 is free")
 	operator.want(t, done, words("unlock order:48 --yes --reason test"), "order:48 is free")
 	operator.want(t, done, words("doctor"), "ok    locks", "!unknown", "!fail ")
+	// Redis denies a command within a script in other words.
+	limited := user("limited", words2(aclRules(t, "commands.md", "operator")+" -hdel -del")...)
+	limited.want(t, redisFailed, words("unlock order:43 --yes --reason test"), "docs/commands.md", "script")
 
 	blind := user("blind", words2("~* -@all +@read +hello +client +ping +time")...)
 	blind.want(t, done, words("ls order:46"), "?")

@@ -283,7 +283,7 @@ func reading(ctx context.Context, s *session, rdb *client) finding {
 func shardedChannels(ctx context.Context, s *session, rdb *client) finding {
 	bound, cancel := s.bound(ctx)
 	defer cancel()
-	err := rdb.Do(bound, "PUBSUB", "SHARDNUMSUB").Err()
+	err := redisclient.CheckSharded(bound, rdb)
 	if answer := redis.Error(nil); err != nil && errors.As(err, &answer) {
 		return finding{Check: "channels", Status: warn, Finding: "no sharded pub/sub: " + bare(err),
 			Change: "every release goes to every node; use Redis 7.0 or newer for that, and permit pubsub|shardnumsub, spublish, ssubscribe"}

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisacl"
 )
 
 // Exit codes.
@@ -58,7 +59,7 @@ func explain(err error) string {
 	switch {
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case redisacl.Denied(err):
 		text += "; docs/commands.md lists the permissions that this command needs"
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
 		text += "; put user and password into the URL: redis://user:password@host:6379"
