@@ -6,7 +6,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/internal/section"
 )
@@ -49,7 +49,7 @@ func ReleaseBy(ctx context.Context, release func(*core.Lease) error) error {
 // request's context that a context of the framework holds, and nil for any other context. Only a
 // framework whose context does not hand on the values of the request's context needs it, such as
 // Gin. Call it from an init function.
-func RegisterContext(find func(ctx context.Context) context.Context) { framework.Register(find) }
+func RegisterContext(find func(ctx context.Context) context.Context) { ctxvalue.Register(find) }
 
 // Buffered reports whether the whole body of r is in memory, because a guard or a key function has
 // read it. Reading it then does not wait for the client.

@@ -14,10 +14,10 @@ import (
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/annotation"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/route"
 )
 
 // An engine holds what all locks of a client share: the way to Redis, pub/sub, alarms and
@@ -244,8 +244,8 @@ func (e *engine) annotate(ctx context.Context) (a Annotation) {
 	if e.opts.Annotate != nil {
 		a = e.opts.Annotate(ctx)
 	}
-	if r, ok := framework.Value(ctx, route.Key{}).(route.Route); ok && a.Route == "" {
-		a.Route = r.Route()
+	if source, ok := ctxvalue.Of(ctx, annotation.Key{}).(annotation.Source); ok && a.Route == "" {
+		a.Route = source.Route()
 	}
 	return a
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
@@ -12,12 +12,12 @@ import (
 // wire owner. 0 means none.
 var owners atomic.Uint64
 
-// effective returns the context that Acquire watches. The context of some frameworks never ends,
-// such as Gin's by default. For them it is the request's context.
+// effective returns the context that Acquire watches: ctx, or the context that it stands for if ctx
+// itself never ends.
 func effective(ctx context.Context) context.Context {
 	if ctx.Done() == nil {
-		if request := framework.RequestContext(ctx); request != nil {
-			return request
+		if other := ctxvalue.Behind(ctx); other != nil {
+			return other
 		}
 	}
 	return ctx

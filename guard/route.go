@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/reqlock/reqlock/internal/annotation"
 	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/lineage"
-	"github.com/reqlock/reqlock/internal/route"
 )
 
 // A routedContext is the context that a request acquires its locks with. It lets core.Client.Holds
@@ -23,10 +23,10 @@ type routedContext struct {
 	origin    lineage.Link
 }
 
-// Value returns the context itself for the key of a route.
+// Value returns the context itself for the key of an annotation.
 func (c *routedContext) Value(key any) any {
 	switch {
-	case key == route.Key{}:
+	case key == annotation.Key{}:
 		return c
 	case c.outermost && key == lineage.Key{}:
 		return &c.origin

@@ -7,7 +7,7 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 )
 
 // Key is the key of the nearest *Link in a context.
@@ -29,7 +29,7 @@ type Link struct {
 
 // From returns the nearest link of ctx, which may be a framework's own context; nil: none.
 func From(ctx context.Context) *Link {
-	l, _ := framework.Value(ctx, Key{}).(*Link)
+	l, _ := ctxvalue.Of(ctx, Key{}).(*Link)
 	return l
 }
 

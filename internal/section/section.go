@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
@@ -36,7 +36,7 @@ type contextKey struct{}
 
 // From returns the innermost section of ctx, which may be a framework's own context; nil: none.
 func From(ctx context.Context) *Section {
-	s, _ := framework.Value(ctx, contextKey{}).(*Section)
+	s, _ := ctxvalue.Of(ctx, contextKey{}).(*Section)
 	return s
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/framework"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/section"
 )
@@ -62,7 +62,7 @@ type attemptKey struct{}
 // attemptFrom returns the innermost attempt of ctx that has its own key; nil: there is none. ctx
 // may be a framework's own context.
 func attemptFrom(ctx context.Context) *attempt {
-	a, _ := framework.Value(ctx, attemptKey{}).(*attempt)
+	a, _ := ctxvalue.Of(ctx, attemptKey{}).(*attempt)
 	for a != nil && a.state < attemptKeyed {
 		a = a.outer
 	}
