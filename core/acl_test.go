@@ -131,7 +131,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 // passOver takes a fair lock that is free and whose queue begins with a dead waiter.
 func (s *aclSite) passOver(t *testing.T, c *Client, name string) {
 	t.Helper()
-	c.absentGrace = 20 * time.Millisecond
+	c.pauses.absent = 20 * time.Millisecond
 	rdb := s.connect(t)
 	if err := errors.Join(
 		rdb.RPush(bg, wire.FairQueue(name), "dead.1.abcdefgh:1").Err(),

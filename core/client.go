@@ -66,21 +66,18 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		return nil, err
 	}
 	e := &engine{
-		opts:        opts,
-		redis:       conn,
-		id:          newClientID(opts.ClientID),
-		at:          at,
-		slot:        func(string) int { return 0 },
-		publish:     newPublishProbe(conn, opts),
-		gone:        make(chan struct{}, 1),
-		closing:     make(chan struct{}),
-		closed:      make(chan struct{}),
-		firstChance: firstChance,
-		linger:      linger,
-		room:        newWaitingRoom(opts.MaxWaiting),
-		absentGrace: absentGrace,
-		lostLines:   loglimit.Limit{Burst: 10},
-		inboxLinger: inboxLinger,
+		opts:      opts,
+		redis:     conn,
+		id:        newClientID(opts.ClientID),
+		at:        at,
+		slot:      func(string) int { return 0 },
+		publish:   newPublishProbe(conn, opts),
+		gone:      make(chan struct{}, 1),
+		closing:   make(chan struct{}),
+		closed:    make(chan struct{}),
+		room:      newWaitingRoom(opts.MaxWaiting),
+		lostLines: loglimit.Limit{Burst: 10},
+		pauses:    defaultPauses,
 	}
 	c := &Client{engine: e, given: rdb, address: addressIn(conn), clockWatch: make(chan struct{})}
 	if e.inCluster() {

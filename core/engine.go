@@ -35,6 +35,7 @@ type engine struct {
 	cleaner *cleaner
 	inbox   *inbox
 	room    *waitingRoom
+	pauses  pauses
 
 	logs       loglimit.Limit // of lines that a fault repeats for each lock
 	lostLines  loglimit.Limit // of losses, which are rarer and each worth a look
@@ -49,12 +50,6 @@ type engine struct {
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one
 	closing chan struct{} // closed when Close begins
 	closed  chan struct{} // closed when Close has ended everything but watchClock
-
-	// The constants of the same names, or what tests set instead.
-	firstChance time.Duration // see entry.go
-	linger      time.Duration // see entry.go
-	absentGrace time.Duration // see kind.go
-	inboxLinger time.Duration // see inbox.go
 }
 
 // The states of a client.

@@ -136,7 +136,7 @@ type entry struct {
 
 	holds     holdSet // a hold that has ended stays until its release or loss has been handled
 	queue     claim.Queue[*waiter]
-	channel   *hub.Channel // subscribed while there are waiters, and for engine.linger after that
+	channel   *hub.Channel // subscribed while there are waiters, and for pauses.linger after that
 	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; endless
 	lingers   bool         // an unsubscribeTimer is set
 }
@@ -154,7 +154,7 @@ func (e *entry) unlock() {
 		if !e.lingers {
 			e.lingers = true
 			t := &unsubscribeTimer{entry: e}
-			e.engine().alarms.Set(&t.alarm, t, e.engine().linger)
+			e.engine().alarms.Set(&t.alarm, t, e.engine().pauses.linger)
 		}
 	case e.holds.len == 0 && e.shard.entries[e.key] == e && !e.triesPastQueueLocked():
 		delete(e.shard.entries, e.key)
@@ -173,11 +173,6 @@ func (e *entry) removePastQueue(w *waiter) {
 func (e *entry) triesPastQueueLocked() bool {
 	return slices.ContainsFunc(e.shard.pastQueue, func(w *waiter) bool { return w.entry == e })
 }
-
-// linger is how long a channel stays subscribed after its last waiter has left. A hot lock gets its
-// next waiter within that time. For any other lock, a longer subscription would only wake this
-// process for releases that it does not wait for, its own included.
-const linger = 2 * time.Millisecond
 
 // An unsubscribeTimer ends the subscription of an entry, unless a waiter joins first.
 type unsubscribeTimer struct {
@@ -326,10 +321,6 @@ func (e *entry) freeingLocked() {
 	e.queue.Freeing(clock.Now(), e.echoes())
 }
 
-// firstChance is how long the waiters of this process rest after a streak of hand-overs, so that
-// other processes can get the lock first.
-const firstChance = 2 * time.Millisecond
-
 // freedLocked handles the reply to a release, or the loss of a hold. listeners is the number of
 // clients that received the message of the release. It is 0 after a loss, which publishes no
 // message.
@@ -341,7 +332,7 @@ func (e *entry) freedLocked(listeners int) {
 	case listeners > e.echoes():
 		others = claim.OtherListeners
 	}
-	wake(e.queue.Freed(clock.In(e.engine().firstChance), others))
+	wake(e.queue.Freed(clock.In(e.engine().pauses.firstChance), others))
 }
 
 // echoes returns how many of the messages that this process publishes for one release it receives

@@ -258,7 +258,7 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 		return len(slices.DeleteFunc(fields, func(f string) bool { return f == "next" || f == "due" }))
 	}
 	eventually(t, "others to see that nobody listens", func() bool { return noted() == 1 })
-	time.Sleep(absentGrace / 3) // it is away for a moment
+	time.Sleep(defaultPauses.absent / 3) // it is away for a moment
 	proxy.Restore()
 	next := mustGet(t, "the first waiter", results[0])
 	if noted() != 0 {
@@ -288,7 +288,7 @@ func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 	// The first is passed over after a poll and a grace, the others after one more grace.
 	took := time.Since(began)
 	t.Logf("granted %v later", took.Round(time.Millisecond))
-	if took > fairPoll+2*absentGrace+2*absentPause+patience {
+	if took > fairPoll+2*defaultPauses.absent+2*absentPause+patience {
 		t.Errorf("the last has waited for %v", took)
 	}
 	select {

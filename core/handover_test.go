@@ -254,7 +254,7 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 			quick := b.clientOn(t, b.srv.Client(t))
 			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
 			// Long enough for any machine, so that its speed does not decide the turns.
-			quick.firstChance, slow.firstChance = patience, patience
+			quick.pauses.firstChance, slow.pauses.firstChance = patience, patience
 
 			ctx, stop := context.WithTimeout(bg, 3*patience)
 			defer stop()
@@ -347,7 +347,7 @@ func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
-				s.c.firstChance = patience
+				s.c.pauses.firstChance = patience
 				test(t, s)
 			}, func(o *Options) { o.PublishMode = publish })
 		})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/batch"
@@ -19,8 +18,8 @@ import (
 // have the lock. So a forged or late message does no harm, and a lost one only delays what the next
 // renewal or the holder's deadline finds out.
 //
-// The client listens from its first hold until it has held nothing for inboxLinger. In between, the
-// channel costs nothing but the pings of the connection.
+// The client listens from its first hold until it has held nothing for pauses.listening. In between,
+// the channel costs nothing but the pings of the connection.
 type inbox struct {
 	c    *engine
 	name string
@@ -52,10 +51,6 @@ type locks interface {
 	verifyAll()
 }
 
-// inboxLinger is how long a client without holds still listens. A client that locks now and then
-// need not subscribe each time.
-const inboxLinger = time.Minute
-
 func newInbox(c *engine, l locks) *inbox {
 	return &inbox{c: c, name: wire.ClientChannel(c.id), locks: l, asking: make(map[question]bool)}
 }
@@ -78,7 +73,7 @@ func (b *inbox) subscribe() {
 			b.Notify()
 		}
 	}
-	b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
+	b.c.alarms.Set(&b.alarm, b, b.c.pauses.listening)
 }
 
 // permitted asks Redis before the hub subscribes. A refusal would look like a fault of the waiters'
@@ -112,7 +107,7 @@ func (b *inbox) ring() {
 	case channel == nil:
 		b.c.background.Go(b.subscribe)
 	default:
-		b.c.alarms.Set(&b.alarm, b, b.c.inboxLinger)
+		b.c.alarms.Set(&b.alarm, b, b.c.pauses.listening)
 	}
 }
 

@@ -282,12 +282,12 @@ func (l *slowLocks) verifyAll() {
 	<-l.goOn
 }
 
-// A client listens while it has locks and for inboxLinger after that, and not before.
+// A client listens while it has locks and for pauses.listening after that, and not before.
 func TestInbox_ListensWhileItHolds(t *testing.T) {
 	t.Parallel()
 	b := newHearingBundle(t)
 	c := b.client(t)
-	c.inboxLinger = 10 * time.Millisecond
+	c.pauses.listening = 10 * time.Millisecond
 	channels := func() []string { return b.rdb.PubSubChannels(bg, "*").Val() }
 	if got := channels(); len(got) != 0 {
 		t.Fatalf("before the first hold: %q", got)
@@ -308,7 +308,7 @@ func TestInbox_ComesAndGoes(t *testing.T) {
 	t.Parallel()
 	b := newHearingBundle(t)
 	c, other := b.client(t), b.client(t)
-	c.inboxLinger = time.Microsecond
+	c.pauses.listening = time.Microsecond
 	var callers sync.WaitGroup
 	for i := range 4 {
 		callers.Go(func() {
@@ -392,7 +392,7 @@ func TestInbox_WithoutPermission(t *testing.T) {
 	}
 	var log lockedBuffer
 	c := b.clientOn(t, connect(), logTo(&log), pollInterval(never))
-	c.inboxLinger = 5 * time.Millisecond
+	c.pauses.listening = 5 * time.Millisecond
 	other := b.clientOn(t, connect())
 	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	eventually(t, "the warning", func() bool { return strings.Contains(log.String(), "+subscribe &reqlock:client:*") })

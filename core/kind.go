@@ -75,11 +75,10 @@ type try struct {
 // A waiter for a fair lock that dies leaves its place in Redis's queue behind. Each waiter listens
 // on its own channel, so an attempt that finds the lock free can see whether the first in the queue
 // still listens. If not, attempts look for all that do not. Those that have not listened for
-// absentGrace are dropped, and so is a first waiter that listens but leaves the free lock alone for
-// as long: it is frozen, and queues up again when it goes on. A live waiter that does not hear its
-// channel tries more often than that, so it keeps its place.
+// pauses.absent are dropped, and so is a first waiter that listens but leaves the free lock alone
+// for as long: it is frozen, and queues up again when it goes on. A live waiter that does not hear
+// its channel tries more often than that, so it keeps its place.
 const (
-	absentGrace = 7 * time.Second
 	absentPause = 2 * time.Second // between two checks of an absent waiter
 	// fairPoll is the longest time between two attempts of a waiter that no other waiter of this
 	// process is before, or that does not hear its channel.
@@ -231,7 +230,7 @@ func (c *engine) fair(key string) *lua.Fair {
 		Queue:        wire.FairQueue(key),
 		Deadlines:    wire.FairDeadlines(key),
 		Budget:       c.opts.FairWaitTimeout,
-		Grace:        c.absentGrace,
+		Grace:        c.pauses.absent,
 		Counts:       c.countsListeners(),
 		Announcement: c.announce(wire.FairChannel(key, "")),
 	}

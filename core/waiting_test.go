@@ -969,7 +969,7 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
-	c.linger = 300 * time.Millisecond // long enough for a busy machine
+	c.pauses.linger = 300 * time.Millisecond // long enough for a busy machine
 	b.occupy(t, 0, "a")
 	var left time.Time
 	rounds := 0 // those quick enough to count
@@ -982,7 +982,7 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 			defer e.unlock()
 			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == claim.Asleep && c.hub.Confirmed(e.channel)
 		})
-		if !left.IsZero() && time.Since(left) < c.linger/2 {
+		if !left.IsZero() && time.Since(left) < c.pauses.linger/2 {
 			rounds++
 			if proxy.Count("SUBSCRIBE") != before {
 				t.Errorf("subscribed again %s after the last waiter left", time.Since(left))
@@ -991,7 +991,7 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		left = time.Now()
 		cancel()
 		wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
-		if n := c.Stats().Channels; n != 1 && time.Since(left) < c.linger/2 {
+		if n := c.Stats().Channels; n != 1 && time.Since(left) < c.pauses.linger/2 {
 			t.Errorf("%d channels right after the last waiter left, want 1", n)
 		}
 	}
