@@ -418,7 +418,6 @@ func contractKinds(t *testing.T, b *bundle) {
 	for name, kind := range lockKinds {
 		kinds[name] = func(c *Client) Locker { return kind.lock(c, "a") }
 	}
-	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
 	for held, hold := range kinds {
 		for asked, ask := range kinds {
 			lease := mustTake(t, bg, hold(holder), AcquireOptions{})
@@ -449,18 +448,23 @@ func contractKinds(t *testing.T, b *bundle) {
 	}
 }
 
+// hasSides reports whether one of lockKinds is a side of a read/write lock.
+func hasSides(kind string) bool { return kind == "read" || strings.HasSuffix(kind, "write") }
+
+// isFenced reports whether one of lockKinds has fencing tokens.
+func isFenced(kind string) bool { return strings.HasPrefix(kind, "fenced") }
+
 // The owner of a lock enters it as another kind only if the hold is good for that kind.
 func contractReentryKinds(t *testing.T, b *bundle) {
 	c := b.client(t)
-	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
 	for held, hold := range lockKinds {
 		for asked, ask := range lockKinds {
 			lease := mustTake(t, bg, hold.lock(c, "a"), AcquireOptions{})
 			var want error
 			switch {
-			case hasSides(held) != hasSides(asked) || asked == "fenced" && held != "fenced":
+			case hasSides(held) != hasSides(asked) || isFenced(asked) && !isFenced(held) && held != "read":
 				want = ErrWrongKind
-			case held == "read" && asked == "write":
+			case held == "read" && asked != "read":
 				want = ErrUpgrade
 			}
 			again, err := ask.lock(c, "a").Acquire(lease.Context(), forever)
@@ -468,6 +472,10 @@ func contractReentryKinds(t *testing.T, b *bundle) {
 				t.Errorf("%s by the owner of a %s: %v, want %v", asked, held, err, want)
 			}
 			if err == nil {
+				before, _ := lease.Token()
+				if token, ok := again.Token(); token != before || ok != isFenced(held) {
+					t.Errorf("%s by the owner of a %s has token %d, %v, and its hold %d", asked, held, token, ok, before)
+				}
 				mustRelease(t, again)
 			}
 			mustRelease(t, lease)
@@ -478,7 +486,6 @@ func contractReentryKinds(t *testing.T, b *bundle) {
 // ForceUnlock of another kind of lock, which Redis can tell apart, frees nothing.
 func contractForceKinds(t *testing.T, b *bundle) {
 	holder, other := b.client(t), b.client(t)
-	hasSides := func(kind string) bool { return kind == "read" || kind == "write" }
 	for held, hold := range lockKinds {
 		for forced, force := range lockKinds {
 			if hasSides(held) == hasSides(forced) {

@@ -66,7 +66,7 @@ var (
 	// ErrWrongKind: the key in Redis is not a lock of this kind. It has another type, or it is a
 	// read/write lock and another kind was requested, or vice versa. Redis cannot tell the other
 	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
-	// except as a FencedLock if it has no token.
+	// except as a fenced lock if its hold has no token.
 	ErrWrongKind = redisop.ErrWrongKind
 	// ErrMisconfigured: no retry helps until you change Redis, its permissions or the Redis
 	// client. The password is wrong, a permission is missing, TLS does not fit, or the client is

@@ -22,11 +22,13 @@ var allKinds = map[string]struct {
 	pass    *lua.Script // nil: no hand-over
 	force   *lua.Script
 }{
-	"plain":  {(*Client).Lock, acquireScript, passScript, forceScript},
-	"fenced": {(*Client).FencedLock, fencedAcquireScript, fencedPassScript, forceScript},
-	"fair":   {(*Client).FairLock, fairAcquireScript, fairPassScript, fairForceScript},
-	"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, readAcquireScript, nil, forceScript},
-	"write":  {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }, writeAcquireScript, passScript, forceScript},
+	"plain":        {(*Client).Lock, acquireScript, passScript, forceScript},
+	"fenced":       {(*Client).FencedLock, fencedAcquireScript, fencedPassScript, forceScript},
+	"fair":         {(*Client).FairLock, fairAcquireScript, fairPassScript, fairForceScript},
+	"fenced-fair":  {fencedFairLock, fencedFairAcquireScript, fencedFairPassScript, fairForceScript},
+	"fenced-write": {fencedWriteSide, fencedWriteAcquireScript, fencedPassScript, forceScript},
+	"read":         {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, readAcquireScript, nil, forceScript},
+	"write":        {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }, writeAcquireScript, passScript, forceScript},
 }
 
 func mustForce(t testing.TB, l *Lock) {

@@ -22,7 +22,7 @@ import (
 )
 
 // handedOn are the kinds of locks that are handed over.
-var handedOn = []string{"lock", "fenced", "write", "fair"}
+var handedOn = []string{"lock", "fenced", "write", "fair", "fenced-write", "fenced-fair"}
 
 // eachHandedOn runs a test for each of these kinds. The lock is held, and a waiter of the same
 // process sleeps.
@@ -63,7 +63,9 @@ type handoverSite struct {
 	leave  func()
 }
 
-func passes() func([]string) bool { return runs(passScript, fencedPassScript, fairPassScript) }
+func passes() func([]string) bool {
+	return runs(passScript, fencedPassScript, fairPassScript, fencedFairPassScript)
+}
 
 // stopOnTheWay starts the release and holds its hand-over at the proxy, as a request or as a reply.
 func (s *handoverSite) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
@@ -453,10 +455,13 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 	for name, kinds := range map[string]struct {
 		held, wanted func(c *Client, name string) *Lock
 	}{
-		"a fenced lock behind a plain one": {(*Client).Lock, (*Client).FencedLock},
-		"a plain lock behind a fenced one": {(*Client).FencedLock, (*Client).Lock},
-		"a reader behind a writer":         {writeSide, readSide},
-		"a writer behind a reader":         {readSide, writeSide},
+		"a fenced lock behind a plain one":   {(*Client).Lock, (*Client).FencedLock},
+		"a plain lock behind a fenced one":   {(*Client).FencedLock, (*Client).Lock},
+		"a fenced writer behind a plain one": {writeSide, fencedWriteSide},
+		"a plain writer behind a fenced one": {fencedWriteSide, writeSide},
+		"a reader behind a writer":           {writeSide, readSide},
+		"a reader behind a fenced writer":    {fencedWriteSide, readSide},
+		"a writer behind a reader":           {readSide, writeSide},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -472,7 +477,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 			if n := handed(); n != 0 {
 				t.Errorf("handed on %d times, to a waiter for another kind", n)
 			}
-			if _, ok := lease.Token(); ok != (wanted.kind == fencedLock) {
+			if _, ok := lease.Token(); ok != wanted.kind.fenced() {
 				t.Errorf("has a token: %v", ok)
 			}
 			mustRelease(t, lease)
@@ -716,7 +721,7 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 					t.Errorf("settle: freed %v, error %v, want %v and %v", freed, err, row.freed, row.release)
 				}
 				cleanups := row.cleanups
-				if kind == "fair" {
+				if strings.HasSuffix(kind, "fair") {
 					cleanups = row.kept
 				}
 				if n := s.cleanups; n() != cleanups {

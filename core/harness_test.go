@@ -151,16 +151,19 @@ var (
 	renewScript   = lua.Renew(nil, 0).Script
 	inspectScript = lua.Inspect("", "").Script
 
-	passScript            = lua.Pass("", "", "", 0).Script
-	fairPassScript        = lua.PassFair(&lua.Fair{}, "", "", 0).Script
-	fencedPassScript      = lua.PassFenced("", "", "", "", 0).Script
-	fencedAcquireScript   = lua.AcquireFenced("", "", "", 0).Script
-	readAcquireScript     = lua.AcquireRead("", "", "", 0).Script
-	writeAcquireScript    = lua.AcquireWrite("", "", 0).Script
-	readWriteUpdateScript = lua.UpdateReadWrite(lua.ReadWriteHold{}, 0, lua.Announcement{}).Script
-	fairAcquireScript     = lua.AcquireFair(&lua.Fair{}, "", 0, 0, 0).Script
-	fairReleaseScript     = lua.ReleaseFair(&lua.Fair{}, "").Script
-	fairForceScript       = lua.ForceReleaseFair(&lua.Fair{}, nil).Script
+	passScript               = lua.Pass("", "", "", 0).Script
+	fairPassScript           = lua.PassFair(&lua.Fair{}, "", "", 0).Script
+	fencedPassScript         = lua.PassFenced("", "", "", "", 0).Script
+	fencedAcquireScript      = lua.AcquireFenced("", "", "", 0).Script
+	fencedFairPassScript     = lua.PassFencedFair(&lua.Fair{}, "", "", 0).Script
+	fencedFairAcquireScript  = lua.AcquireFencedFair(&lua.Fair{}, "", 0, 0, 0).Script
+	fencedWriteAcquireScript = lua.AcquireFencedWrite("", "", "", 0).Script
+	readAcquireScript        = lua.AcquireRead("", "", "", 0).Script
+	writeAcquireScript       = lua.AcquireWrite("", "", 0).Script
+	readWriteUpdateScript    = lua.UpdateReadWrite(lua.ReadWriteHold{}, 0, lua.Announcement{}).Script
+	fairAcquireScript        = lua.AcquireFair(&lua.Fair{}, "", 0, 0, 0).Script
+	fairReleaseScript        = lua.ReleaseFair(&lua.Fair{}, "").Script
+	fairForceScript          = lua.ForceReleaseFair(&lua.Fair{}, nil).Script
 
 	manyScript = lua.Many(nil).Script // acquire and release, of several locks
 
@@ -173,6 +176,7 @@ var (
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
+		fencedFairPassScript, fencedFairAcquireScript, fencedWriteAcquireScript,
 		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
 	}, onceScripts...)
 )

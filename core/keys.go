@@ -8,7 +8,7 @@ type Keys struct {
 	Lock      string // a hash: one field for each owner; the field "mode" tells a read/write lock
 	Queue     string // of a fair lock: a list of owners
 	Deadlines string // of a fair lock: a sorted set of owners, by ms since 1970
-	Tokens    string // of a fenced lock: the last token
+	Tokens    string // of fenced locks: the last token
 	Record    string // of a Once: a hash; the field "record" has the record, "ttl" its whole life in ms
 
 	Channel          string // announces releases; see also FairChannel

@@ -12,10 +12,11 @@ import (
 // A kind describes one kind of lock. The engine is the same for all of them.
 type kind struct {
 	name    string
-	rank    int  // among locks of one name, a MultiLock acquires lower ranks first
-	side    bool // of a read/write lock
-	shared  bool // several owners may hold it at once
-	queued  bool // Redis keeps the queue, so every waiter tries by itself
+	of      *kind // of a fenced kind: the kind that it is with tokens; nil: its holds have none
+	rank    int   // among locks of one name, a MultiLock acquires lower ranks first
+	side    bool  // of a read/write lock
+	shared  bool  // several owners may hold it at once
+	queued  bool  // Redis keeps the queue, so every waiter tries by itself
 	channel func(key, field string) string
 	acquire func(c *engine, t try) lua.Call
 	// handOver moves the lock to another hold; nil: the kind has no hand-over.
@@ -39,9 +40,22 @@ type kind struct {
 
 // reenters reports whether an owner that has a hold of another kind may enter it as this kind. The
 // sides of a read/write lock have fields and scripts of their own, and only a fenced hold has a
-// token.
+// token. A hold of the read side has none either, but it refuses all writers, with ErrUpgrade.
 func (k *kind) reenters(held *kind) bool {
-	return k.side == held.side && (k != fencedLock || held == fencedLock)
+	return k.side == held.side && (!k.fenced() || held.fenced() || held.shared)
+}
+
+// fenced reports whether holds of the kind have fencing tokens.
+func (k *kind) fenced() bool { return k.of != nil }
+
+// withTokens returns the kind that gives fencing tokens to holds of k; nil: there is none.
+func (k *kind) withTokens() *kind {
+	for _, f := range fencedKinds {
+		if f == k || f.of == k {
+			return f
+		}
+	}
+	return nil
 }
 
 // class returns the class of its waiters.
@@ -116,23 +130,6 @@ var (
 		holds:   anyField,
 		locked:  anyLocked,
 	}
-	fencedLock = &kind{
-		name:    "fenced",
-		channel: lockChannel,
-		acquire: func(_ *engine, t try) lua.Call {
-			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
-		},
-		handOver: func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
-			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease)
-		},
-		update:  updateHash,
-		release: releaseHash,
-		renew:   renewHash,
-		force:   forceHash,
-		field:   ownerField,
-		holds:   anyField,
-		locked:  anyLocked,
-	}
 	fairLock = &kind{
 		name:    "fair",
 		queued:  true,
@@ -196,6 +193,45 @@ var (
 	}
 )
 
+// A fenced kind differs from the kind without tokens only in the scripts that grant. So both have
+// one name, but for the plain lock, whose fenced form is a kind in Redisson.
+var (
+	fencedLock = func() *kind {
+		k := *plainLock
+		k.name, k.of = "fenced", plainLock
+		k.acquire = func(_ *engine, t try) lua.Call {
+			return lua.AcquireFenced(t.key, wire.TokenCounter(t.key), t.field, t.lease)
+		}
+		k.handOver = func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFenced(g.key, wire.TokenCounter(g.key), g.field, to, lease)
+		}
+		return &k
+	}()
+	fencedFair = func() *kind {
+		k := *fairLock
+		k.of = fairLock
+		k.acquire = func(c *engine, t try) lua.Call {
+			return lua.AcquireFencedFair(c.fencedFair(t.key), t.field, t.lease, t.notAfter, absentPause)
+		}
+		k.handOver = func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFencedFair(c.fencedFair(g.key), g.field, to, lease)
+		}
+		return &k
+	}()
+	fencedWrite = func() *kind {
+		k := *writeLock
+		k.of = writeLock
+		k.acquire = func(_ *engine, t try) lua.Call {
+			return lua.AcquireFencedWrite(t.key, wire.TokenCounter(t.key), wire.WriteField(t.field), t.lease)
+		}
+		k.handOver = func(_ *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFenced(g.key, wire.TokenCounter(g.key), wire.WriteField(g.field), wire.WriteField(to), lease)
+		}
+		return &k
+	}()
+	fencedKinds = []*kind{fencedLock, fencedFair, fencedWrite}
+)
+
 func lockChannel(key, _ string) string      { return wire.LockChannel(key) }
 func readWriteChannel(key, _ string) string { return wire.ReadWriteChannel(key) }
 func ownerField(owner string) string        { return owner }
@@ -234,6 +270,13 @@ func (c *engine) fair(key string) *lua.Fair {
 		Counts:       c.countsListeners(),
 		Announcement: c.announce(wire.FairChannel(key, "")),
 	}
+	return f
+}
+
+// fencedFair returns a fair lock for its scripts that draw tokens.
+func (c *engine) fencedFair(key string) *lua.Fair {
+	f := c.fair(key)
+	f.Counter = wire.TokenCounter(key)
 	return f
 }
 

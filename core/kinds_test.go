@@ -11,15 +11,20 @@ type lockKind struct {
 
 // lockKinds is every kind of lock. A test of what all kinds share runs for each of them.
 var lockKinds = map[string]lockKind{
-	"lock":   {lock: (*Client).Lock, rival: (*Client).Lock},
-	"fenced": {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
-	"fair":   {lock: (*Client).FairLock, rival: (*Client).FairLock},
-	"write":  {lock: writeSide, rival: writeSide},
-	"read":   {lock: readSide, rival: writeSide, shared: true},
+	"lock":         {lock: (*Client).Lock, rival: (*Client).Lock},
+	"fenced":       {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"fair":         {lock: (*Client).FairLock, rival: (*Client).FairLock},
+	"write":        {lock: writeSide, rival: writeSide},
+	"fenced-fair":  {lock: fencedFairLock, rival: fencedFairLock},
+	"fenced-write": {lock: fencedWriteSide, rival: fencedWriteSide},
+	"read":         {lock: readSide, rival: writeSide, shared: true},
 }
 
 func readSide(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }
 func writeSide(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }
+
+func fencedFairLock(c *Client, name string) *Lock  { return c.FairLock(name).Fenced() }
+func fencedWriteSide(c *Client, name string) *Lock { return writeSide(c, name).Fenced() }
 
 // eachLockKind runs a test for every kind of lock.
 func eachLockKind(t *testing.T, test func(t *testing.T, kind lockKind)) {

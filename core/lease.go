@@ -146,9 +146,9 @@ func (l *Lease) bound(ctx context.Context) *boundContext {
 	return c
 }
 
-// Token returns the fencing token of a lease of a FencedLock. It is greater than the token of every
-// earlier hold of the lock, in any process. Re-entries share the token of their hold. ok is false
-// for all other locks. Redisson: lockAndGetToken.
+// Token returns the fencing token of a lease of a FencedLock, or of another lock with Fenced. It is
+// greater than the token of every earlier hold of the lock, in any process. Re-entries share the
+// token of their hold. ok is false for all other locks. Redisson: lockAndGetToken.
 func (l *Lease) Token() (token uint64, ok bool) {
 	token = l.backend.token()
 	return token, token > 0

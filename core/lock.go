@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -61,10 +62,30 @@ func (c *Client) FairLock(name string) *Lock {
 // The counter of tokens, redisson_lock_token:{name}, stays in Redis forever. After a failover to a
 // replica that lacks the latest tokens, they are issued again; see Options.ReplicaAcks. If Redis
 // loses all data, the counter restarts at 1, unless you set it to more than any token issued so
-// far, such as the current time in nanoseconds. Redisson: getFencedLock.
+// far, such as the current time in nanoseconds. FencedLock is Lock with Fenced. Redisson:
+// getFencedLock.
 func (c *Client) FencedLock(name string) *Lock {
 	l := c.newLock(fencedLock, name)
 	return &l
+}
+
+// Fenced returns the same lock, whose leases have fencing tokens; see FencedLock. It works for
+// Lock, FairLock and the write side of a ReadWriteLock, and all of a name draw from one counter, so
+// that each token is greater than all tokens before. Use Fenced for all holders of a name that
+// write: a lease without a token cannot be told from an outdated one.
+//
+// Readers need no token, because they change nothing and many hold the lock at once: Acquire of a
+// fenced read side returns ErrInvalidOptions. A reader below a fenced writer has the writer's token.
+func (l *Lock) Fenced() *Lock {
+	f := *l
+	f.kind = l.kind.withTokens()
+	if f.kind == nil {
+		f.kind = l.kind
+		f.err = cmp.Or(f.err, invalid(ErrInvalidOptions, "the read side of a read/write lock has no fencing tokens; use Fenced for its write side"))
+		return &f
+	}
+	f.c.drawsTokens()
+	return &f
 }
 
 // A ReadWriteLock is held by one writer or by any number of readers.
@@ -96,8 +117,8 @@ func (c *Client) newLock(k *kind, name string) Lock {
 	if c.opts.NameMapper != nil {
 		l.key = c.opts.NameMapper(name)
 	}
-	if k == fencedLock && !c.fenced.Load() {
-		c.fenced.Store(true)
+	if k == fencedLock {
+		c.drawsTokens()
 	}
 	switch {
 	case name == "":
@@ -110,6 +131,13 @@ func (c *Client) newLock(k *kind, name string) Lock {
 		l.err = c.checkSlot(l.key)
 	}
 	return l
+}
+
+// drawsTokens notes that the client is used for fenced locks.
+func (c *Client) drawsTokens() {
+	if !c.fenced.Load() {
+		c.fenced.Store(true)
+	}
 }
 
 // Name returns the name that was given to the client.

@@ -740,11 +740,13 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 		script *lua.Script
 		suffix string // of the field
 	}{
-		"plain":  {(*Client).Lock, acquireScript, ""},
-		"fenced": {(*Client).FencedLock, fencedAcquireScript, ""},
-		"fair":   {(*Client).FairLock, fairAcquireScript, ""},
-		"read":   {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, readAcquireScript, ""},
-		"write":  {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }, writeAcquireScript, ":write"},
+		"plain":        {(*Client).Lock, acquireScript, ""},
+		"fenced":       {(*Client).FencedLock, fencedAcquireScript, ""},
+		"fair":         {(*Client).FairLock, fairAcquireScript, ""},
+		"fenced-fair":  {fencedFairLock, fencedFairAcquireScript, ""},
+		"fenced-write": {fencedWriteSide, fencedWriteAcquireScript, ":write"},
+		"read":         {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Read() }, readAcquireScript, ""},
+		"write":        {func(c *Client, name string) *Lock { return c.ReadWriteLock(name).Write() }, writeAcquireScript, ":write"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

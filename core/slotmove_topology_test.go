@@ -23,13 +23,15 @@ type slotMoveKind struct {
 }
 
 var slotMoveKinds = map[string]slotMoveKind{
-	"lock":        {lockKinds["lock"], true, false, true},
-	"write":       {lockKinds["write"], true, false, true},
-	"read":        {lockKinds["read"], true, true, false},
-	"write, read": {lockKind{lock: writeSide, rival: readSide}, false, false, false},
-	"fenced":      {lockKinds["fenced"], false, false, true},
-	"fair":        {lockKinds["fair"], false, false, true},
-	"once":        {lockKind{lock: onceLock, rival: onceLock}, false, false, false},
+	"lock":         {lockKinds["lock"], true, false, true},
+	"write":        {lockKinds["write"], true, false, true},
+	"read":         {lockKinds["read"], true, true, false},
+	"write, read":  {lockKind{lock: writeSide, rival: readSide}, false, false, false},
+	"fenced":       {lockKinds["fenced"], false, false, true},
+	"fair":         {lockKinds["fair"], false, false, true},
+	"fenced-fair":  {lockKinds["fenced-fair"], false, false, true},
+	"fenced-write": {lockKinds["fenced-write"], false, false, true},
+	"once":         {lockKind{lock: onceLock, rival: onceLock}, false, false, false},
 }
 
 func onceLock(c *Client, name string) *Lock { return c.Once(name).asLock() }

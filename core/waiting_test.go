@@ -520,7 +520,7 @@ func TestWaiting_AsksOnceMoreAtTheEnd(t *testing.T) {
 			b := newBundle(t)
 			c, proxy := b.proxied(t, pollInterval(never))
 			proxy.SwallowMessages(-1)
-			asked := counter(proxy, runs(acquireScript, manyScript, fencedAcquireScript, fairAcquireScript, readAcquireScript, writeAcquireScript))
+			asked := counter(proxy, runs(acquireScript, manyScript, fencedAcquireScript, fairAcquireScript, readAcquireScript, writeAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript))
 			b.occupy(t, 0, "a")
 			if name == "read" || name == "write" {
 				b.rdb.Del(bg, "a")

@@ -773,7 +773,7 @@ var coreMutants = []mutant{
 	{
 		promise: "an owner gets no fenced lease without a token",
 		file:    "core/kind.go",
-		old:     " && (k != fencedLock || held == fencedLock)",
+		old:     " && (!k.fenced() || held.fenced() || held.shared)",
 		new:     "",
 		nets:    []string{"core TestContract_Client"},
 	},

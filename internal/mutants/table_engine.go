@@ -6,8 +6,8 @@ var engineMutants = []mutant{
 	{
 		promise: "an odd reply grants nothing",
 		file:    "core/internal/lua/scripts.go",
-		old:     "if r == 1 && c.Script != fencedAcquire {",
-		new:     "if r >= 0 && c.Script != fencedAcquire {",
+		old:     "if r == 1 && !c.Script.fenced {",
+		new:     "if r >= 0 && !c.Script.fenced {",
 		nets:    []string{"core/internal/lua TestReadAcquire", "core TestReply_OddOnesGrantNothing"},
 	},
 	{

@@ -2,13 +2,16 @@
 -- whose reply was lost, or else queues up.
 --
 -- KEYS      see fair_queue.lua, also for ARGV[1] to ARGV[7]
+-- KEYS[4]   of a fenced handle: counter of fencing tokens. Each grant, a repeat too, draws one; see
+--           fenced_draw.lua, which stands before this script then
 -- ARGV[8]   wire owner
 -- ARGV[9]   lease, ms
 -- ARGV[10]  last moment to queue up, ms of the server's clock; 0: do not queue up
 -- ARGV[11]  how soon to look again at a first waiter that does not take the free lock, ms
 --
 -- Reply:
---   1                   granted
+--   1                   granted without a counter
+--   token               granted with a counter; a number, or a string of its digits
 --   {ttl, now, place}   refused; nothing changes for ttl ms unless a message comes (-1: never);
 --                       the server's clock, ms, as text: an embedded Redis on a machine with 32
 --                       bits has no larger integers; the owner's place in the queue, from 1,
@@ -22,10 +25,11 @@ local ttl = redis.call('PTTL', KEYS[1])
 if ttl ~= -2 then
   local held = redis.call('HMGET', KEYS[1], owner, 'mode')
   if held[1] then
+    local token = KEYS[4] and draw(KEYS[4]) or 1
     if ttl < lease then
       redis.call('PEXPIRE', KEYS[1], ARGV[9])
     end
-    return 1
+    return token
   elseif held[2] then
     return redis.error_reply('WRONGKIND the key is a read/write lock')
   end
@@ -63,6 +67,7 @@ if ttl == -2 and first and first ~= owner then
 end
 
 if ttl == -2 and (not first or first == owner) then
+  local token = KEYS[4] and draw(KEYS[4]) or 1
   redis.call('HSET', KEYS[1], owner, '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[9])
   if first then
@@ -70,7 +75,7 @@ if ttl == -2 and (not first or first == owner) then
   else
     clear()
   end
-  return 1
+  return token
 end
 
 -- A waiter that tries is alive: it is not absent, and it must not lose its place to a lock that is

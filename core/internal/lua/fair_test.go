@@ -31,7 +31,8 @@ const (
 var (
 	fairAnnouncement = Announcement{Channel: toFirst, Message: "0", Commands: []string{"PUBLISH"}}
 	// Listeners are not counted, except in the tests about them.
-	fairLock = &Fair{Lock: key, Queue: queue, Deadlines: deadlines, Budget: budget, Grace: 2 * budget, Announcement: fairAnnouncement}
+	fairLock       = &Fair{Lock: key, Queue: queue, Deadlines: deadlines, Budget: budget, Grace: 2 * budget, Announcement: fairAnnouncement}
+	fencedFairLock = &Fair{Lock: key, Queue: queue, Deadlines: deadlines, Budget: budget, Grace: 2 * budget, Counter: tokens, Announcement: fairAnnouncement}
 )
 
 func owner(n int) string { return fmt.Sprintf("8f8e7c1a-0000-4000-8000-000000000000:%d", 100+n) }

@@ -1,10 +1,10 @@
--- Hands a fenced lock over from one hold to another. A repeat draws another token; see
+-- Hands a fenced plain lock, or the fenced write side, over from one hold to another. A repeat draws another token; see
 -- fenced_draw.lua.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens
--- ARGV[1]  wire owner of the old hold
--- ARGV[2]  wire owner of the new hold
+-- ARGV[1]  field of the old hold
+-- ARGV[2]  field of the new hold
 -- ARGV[3]  lease of the new hold, ms
 --
 -- Reply:

@@ -136,6 +136,81 @@ func TestAcquireFenced(t *testing.T) {
 	}
 }
 
+// The write side and a fair lock draw from the same counter. Refusals draw nothing, and a repeat
+// leaves the count alone.
+func TestAcquireFencedOfOtherKinds(t *testing.T) {
+	t.Parallel()
+	write := func(field string) Call { return AcquireFencedWrite(key, tokens, field+":write", lease) }
+	fair := func(owner string) Call { return AcquireFencedFair(fencedFairLock, owner, lease, asLong, soon) }
+	for _, tc := range []struct {
+		name          string
+		call          func(owner string) Call
+		before, after map[string]string
+		granted       bool
+	}{
+		{"write, free", write, nil, map[string]string{"mode": "write", mineWrite: "1"}, true},
+		{"write, entered again", write, map[string]string{"mode": "write", mineWrite: "3"}, map[string]string{"mode": "write", mineWrite: "3"}, true},
+		{"write, another writes", write, map[string]string{"mode": "write", other + ":write": "1"}, map[string]string{"mode": "write", other + ":write": "1"}, false},
+		{"write, another reads", write, map[string]string{"mode": "read", other: "1"}, map[string]string{"mode": "read", other: "1"}, false},
+		{"fair, free", fair, nil, map[string]string{mine: "1"}, true},
+		{"fair, entered again", fair, map[string]string{mine: "3"}, map[string]string{mine: "3"}, true},
+		{"fair, another's", fair, map[string]string{other: "1"}, map[string]string{other: "1"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			putHash(t, rdb, tc.before, lease)
+			rdb.Set(ctx(), tokens, exact-2, 0) // the last tokens that are numbers, and the first that are not
+			for n := range uint64(3) {
+				want := Answer{}
+				if tc.granted {
+					want = Answer{Granted: true, Token: exact - 1 + n}
+				}
+				told := mustAnswer(t, rdb, tc.call(mine))
+				told.TTL, told.Now, told.Place = 0, 0, 0
+				if told != want {
+					t.Errorf("%+v, want %+v", told, want)
+				}
+				wantHash(t, rdb, key, tc.after)
+				if got := rdb.Get(ctx(), tokens).Val(); got != fmt.Sprint(max(exact-2, want.Token)) {
+					t.Errorf("the counter is at %s after token %d", got, want.Token)
+				}
+			}
+		})
+	}
+}
+
+// A fenced fair lock that is handed over draws a token, also in a repeat. One that is freed, or was
+// gone, draws none.
+func TestFairPassFenced(t *testing.T) {
+	t.Parallel()
+	f := heldWith(t, 2)
+	pass := func(from, to int) Answer {
+		t.Helper()
+		c := PassFencedFair(fencedFairLock, owner(from), owner(to), lease)
+		told, err := c.ReadPass(mustEval(t, f.rdb, c))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return told
+	}
+	for n := range uint64(3) {
+		if told := pass(0, 1); told != (Answer{Granted: true, Token: 1 + n}) {
+			t.Errorf("to the first: %+v after %d others", told, n)
+		}
+		wantHash(t, f.rdb, key, map[string]string{owner(1): "1"})
+	}
+	if told := pass(0, 2); told != (Answer{}) {
+		t.Errorf("from one that does not hold it: %+v", told)
+	}
+	if told := pass(1, 3); told != (Answer{Freed: true}) {
+		t.Errorf("to one that is not the first: %+v", told)
+	}
+	if got := f.rdb.Get(ctx(), tokens).Val(); got != "3" {
+		t.Errorf("the counter is at %s, want 3", got)
+	}
+}
+
 // No two holders get the same token, wherever the counter stands.
 func TestLargeTokens(t *testing.T) {
 	t.Parallel()
@@ -170,8 +245,13 @@ func TestAcquireFencedWithoutACounter(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	rdb.Set(ctx(), tokens, "precious", 0)
-	if reply, err := eval(rdb, AcquireFenced(key, tokens, mine, lease)); err == nil {
-		t.Errorf("reply %v, want an error", reply)
+	for _, c := range []Call{
+		AcquireFenced(key, tokens, mine, lease), AcquireFencedWrite(key, tokens, mineWrite, lease),
+		AcquireFencedFair(fencedFairLock, mine, lease, asLong, soon),
+	} {
+		if reply, err := eval(rdb, c); err == nil {
+			t.Errorf("%s: reply %v, want an error", c.Script.Name, reply)
+		}
 	}
 	wantKeys(t, rdb, tokens)
 }
@@ -580,15 +660,22 @@ func TestReadPass(t *testing.T) {
 	t.Parallel()
 	plain, fenced := Pass(key, mine, other, lease), PassFenced(key, tokens, mine, other, lease)
 	fair := PassFair(fairLock, mine, other, lease)
-	for _, c := range []Call{plain, fenced, fair} {
+	fencedFair := PassFencedFair(fencedFairLock, mine, other, lease)
+	for _, c := range []Call{plain, fenced, fair, fencedFair} {
 		for _, reply := range append(strange, []any{int64(0)}) {
-			if reply == any(int64(-1)) && c.Script == fairPass {
+			if reply == any(int64(-1)) && (c.Script == fairPass || c.Script == fencedFairPass) {
 				continue // freed
 			}
 			if got, err := c.ReadPass(reply); got != (Answer{}) || err == nil || !strings.Contains(err.Error(), c.Script.Name) {
 				t.Errorf("%s: %T %v: %+v, %v; want an error that names the script", c.Script.Name, reply, reply, got, err)
 			}
 		}
+	}
+	if got, err := fencedFair.ReadPass(int64(7)); got != (Answer{Granted: true, Token: 7}) || err != nil {
+		t.Errorf("a fenced hand-over of a fair lock: %+v, %v", got, err)
+	}
+	if got, err := fencedFair.ReadPass(int64(-1)); got != (Answer{Freed: true}) || err != nil {
+		t.Errorf("a fenced fair lock is freed: %+v, %v", got, err)
 	}
 	for _, c := range []Call{plain, fair} {
 		if got, err := c.ReadPass(int64(2)); err == nil {

@@ -29,7 +29,8 @@ type Script struct {
 	Name   string
 	Source string
 	SHA    string
-	sha    any // SHA as a ready argument
+	sha    any  // SHA as a ready argument
+	fenced bool // it draws a fencing token with each grant
 }
 
 // known has the digest of each script.
@@ -43,6 +44,13 @@ func script(name, source string) *Script {
 	sha := hex.EncodeToString(sum[:])
 	known[sha] = true
 	return &Script{Name: name, Source: source, SHA: sha, sha: sha}
+}
+
+// fencedScript returns a script that draws tokens with the function of fenced_draw.lua.
+func fencedScript(name, source string) *Script {
+	s := script(name, fencedDraw+source)
+	s.fenced = true
+	return s
 }
 
 var (
@@ -89,24 +97,27 @@ var (
 	//go:embed force_take.lua
 	forceTake string
 
-	acquire          = script("acquire", acquireSource)
-	fencedAcquire    = script("fenced_acquire", fencedDraw+fencedAcquireSource)
-	readAcquire      = script("read_acquire", readAcquireSource)
-	writeAcquire     = script("write_acquire", writeAcquireSource)
-	fairAcquire      = script("fair_acquire", fairQueue+fairAcquireSource)
-	update           = script("update", updateSource)
-	readWriteUpdate  = script("read_write_update", readWriteUpdateSource)
-	pass             = script("pass", passSource)
-	fencedPass       = script("fenced_pass", fencedDraw+fencedPassSource)
-	fairPass         = script("fair_pass", fairQueue+fairPassSource)
-	release          = script("release", releaseSource)
-	fairRelease      = script("fair_release", fairQueue+fairReleaseSource)
-	forceRelease     = script("force_release", forceTake+forceReleaseSource)
-	fairForceRelease = script("fair_force_release", fairQueue+forceTake+fairForceReleaseSource)
-	holders          = script("holders", holdersSource)
-	present          = script("present", presentSource)
-	renew            = script("renew", renewSource)
-	inspect          = script("inspect", inspectSource)
+	acquire           = script("acquire", acquireSource)
+	fencedAcquire     = fencedScript("fenced_acquire", fencedAcquireSource)
+	readAcquire       = script("read_acquire", readAcquireSource)
+	writeAcquire      = script("write_acquire", writeAcquireSource)
+	fencedWrite       = fencedScript("fenced_write_acquire", writeAcquireSource)
+	fairAcquire       = script("fair_acquire", fairQueue+fairAcquireSource)
+	fencedFairAcquire = fencedScript("fenced_fair_acquire", fairQueue+fairAcquireSource)
+	update            = script("update", updateSource)
+	readWriteUpdate   = script("read_write_update", readWriteUpdateSource)
+	pass              = script("pass", passSource)
+	fencedPass        = fencedScript("fenced_pass", fencedPassSource)
+	fairPass          = script("fair_pass", fairQueue+fairPassSource)
+	fencedFairPass    = fencedScript("fenced_fair_pass", fairQueue+fairPassSource)
+	release           = script("release", releaseSource)
+	fairRelease       = script("fair_release", fairQueue+fairReleaseSource)
+	forceRelease      = script("force_release", forceTake+forceReleaseSource)
+	fairForceRelease  = script("fair_force_release", fairQueue+forceTake+fairForceReleaseSource)
+	holders           = script("holders", holdersSource)
+	present           = script("present", presentSource)
+	renew             = script("renew", renewSource)
+	inspect           = script("inspect", inspectSource)
 )
 
 // A Call is a script with its keys and arguments, ready to send.
@@ -234,6 +245,13 @@ func AcquireWrite(key, field string, lease time.Duration) Call {
 	return c
 }
 
+// AcquireFencedWrite is AcquireWrite that also draws a token. ReadAcquire reads its reply.
+func AcquireFencedWrite(key, counter, field string, lease time.Duration) Call {
+	c := call(fencedWrite, 2, 2)
+	c.add(key, counter, field, lease.Milliseconds())
+	return c
+}
+
 // A Fair is a fair lock with the arguments that all its scripts need; see fair_queue.lua.
 type Fair struct {
 	Lock, Queue, Deadlines string
@@ -243,14 +261,22 @@ type Fair struct {
 	Grace time.Duration
 	// Counts says that the server knows all listeners. Otherwise none of them counts as missing.
 	Counts       bool
-	Announcement // Channel is the prefix of the waiters' channels; the wire owner follows it
+	Counter      string // of fencing tokens, for the calls of fenced handles only
+	Announcement        // Channel is the prefix of the waiters' channels; the wire owner follows it
 }
 
 func (f *Fair) call(s *Script, room int) Call {
-	c := call(s, 3, 7+room)
+	keys := 3
+	if s.fenced {
+		keys++
+	}
+	c := call(s, keys, 7+room)
 	commands := [2]string{}
 	copy(commands[:], f.Commands)
 	c.add(f.Lock, f.Queue, f.Deadlines)
+	if s.fenced {
+		c.add(f.Counter)
+	}
 	c.add(f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
 	if f.Counts {
 		c.add(1)
@@ -264,7 +290,17 @@ func (f *Fair) call(s *Script, room int) Call {
 // notAfter, in ms; see fair_acquire.lua. soon is the longest TTL to reply if the first in the queue
 // may be dead. ReadAcquire reads its reply.
 func AcquireFair(f *Fair, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
-	c := f.call(fairAcquire, 4)
+	return f.acquire(fairAcquire, owner, lease, notAfter, soon)
+}
+
+// AcquireFencedFair is AcquireFair that also draws a token, if it is granted. ReadAcquire reads its
+// reply.
+func AcquireFencedFair(f *Fair, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
+	return f.acquire(fencedFairAcquire, owner, lease, notAfter, soon)
+}
+
+func (f *Fair) acquire(s *Script, owner string, lease time.Duration, notAfter int64, soon time.Duration) Call {
+	c := f.call(s, 4)
 	c.add(owner, lease.Milliseconds(), notAfter, soon.Milliseconds())
 	return c
 }
@@ -317,7 +353,7 @@ func Pass(key, from, to string, lease time.Duration) Call {
 	return c
 }
 
-// PassFenced is Pass for a fenced lock; see fenced_pass.lua. ReadPass reads its reply.
+// PassFenced is Pass with a token, for a fenced plain lock or write side; see fenced_pass.lua. ReadPass reads its reply.
 func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	c := call(fencedPass, 2, 3)
 	c.add(key, counter, from, to, lease.Milliseconds())
@@ -327,7 +363,16 @@ func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 // PassFair hands a fair lock over to a waiter if it is the first in the queue, or else frees it;
 // see fair_pass.lua. ReadPass reads its reply.
 func PassFair(f *Fair, from, to string, lease time.Duration) Call {
-	c := f.call(fairPass, 3)
+	return f.pass(fairPass, from, to, lease)
+}
+
+// PassFencedFair is PassFair that also draws a token, if it hands over. ReadPass reads its reply.
+func PassFencedFair(f *Fair, from, to string, lease time.Duration) Call {
+	return f.pass(fencedFairPass, from, to, lease)
+}
+
+func (f *Fair) pass(s *Script, from, to string, lease time.Duration) Call {
+	c := f.call(s, 3)
 	c.add(from, lease.Milliseconds(), to)
 	return c
 }
@@ -504,7 +549,7 @@ func Inspect(key, owner string) Call {
 // An Answer is the reply to an acquire or a hand-over.
 type Answer struct {
 	Granted bool
-	Token   uint64 // if granted, of a fenced lock
+	Token   uint64 // if granted to a fenced handle
 	// If refused: the TTL of the holder's key. -1ms: it never expires, or only in centuries.
 	TTL   time.Duration
 	Now   int64 // if refused, of a fair lock: the server's clock, ms
@@ -517,16 +562,16 @@ type Answer struct {
 
 // ReadAcquire reads the reply of an acquire script.
 func (c Call) ReadAcquire(reply any) (Answer, error) {
-	if token, ok := readToken(reply); ok && c.Script == fencedAcquire {
+	if token, ok := readToken(reply); ok && c.Script.fenced {
 		return Answer{Granted: true, Token: token}, nil
 	}
 	switch r := reply.(type) {
 	case int64:
-		if r == 1 && c.Script != fencedAcquire {
+		if r == 1 && !c.Script.fenced {
 			return Answer{Granted: true}, nil
 		}
 	case []any:
-		if c.Script == fairAcquire {
+		if c.Script == fairAcquire || c.Script == fencedFairAcquire {
 			if answer, ok := readQueued(r); ok {
 				return answer, nil
 			}
@@ -542,16 +587,16 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 // ReadPass reads the reply of a hand-over script. If the answer is neither Granted nor Freed, the
 // old hold was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
-	if token, ok := readToken(reply); ok && c.Script == fencedPass {
+	if token, ok := readToken(reply); ok && c.Script.fenced {
 		return Answer{Granted: true, Token: token}, nil
 	}
 	n, ok := reply.(int64)
 	switch {
 	case ok && n == 0:
 		return Answer{}, nil
-	case ok && n == 1 && c.Script != fencedPass:
+	case ok && n == 1 && !c.Script.fenced:
 		return Answer{Granted: true}, nil
-	case ok && n == -1 && c.Script == fairPass:
+	case ok && n == -1 && (c.Script == fairPass || c.Script == fencedFairPass):
 		return Answer{Freed: true}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)

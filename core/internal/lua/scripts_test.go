@@ -617,11 +617,14 @@ func calls() []Call {
 		AcquireFair(fairLock, mine, lease, asLong, soon),
 		AcquireRead(key, level(mine, 1), mine, lease),
 		AcquireWrite(key, mineWrite, lease),
+		AcquireFencedFair(fencedFairLock, mine, lease, asLong, soon),
+		AcquireFencedWrite(key, tokens, mineWrite, lease),
 		Update(key, mine, 2, lease),
 		readWrite(2, 1, lease, true),
 		Pass(key, mine, other, lease),
 		PassFenced(key, tokens, mine, other, lease),
 		PassFair(fairLock, mine, other, lease),
+		PassFencedFair(fencedFairLock, mine, other, lease),
 		Release(key, mine, announcement),
 		ReleaseFair(fairLock, mine),
 		ForceRelease(key, []string{mine}, announcement),
@@ -635,14 +638,17 @@ func calls() []Call {
 // keysOf returns the keys of a call of calls.
 func keysOf(c Call) []any {
 	return append([]any{key}, map[*Script][]any{
-		fencedAcquire:    {tokens},
-		fencedPass:       {tokens},
-		fairAcquire:      {queue, deadlines},
-		fairPass:         {queue, deadlines},
-		fairRelease:      {queue, deadlines},
-		fairForceRelease: {queue, deadlines},
-		readAcquire:      {level(mine, 1)},
-		readWriteUpdate:  {level(mine, 1), level(mine, 2)},
+		fencedAcquire:     {tokens},
+		fencedPass:        {tokens},
+		fencedWrite:       {tokens},
+		fencedFairAcquire: {queue, deadlines, tokens},
+		fencedFairPass:    {queue, deadlines, tokens},
+		fairAcquire:       {queue, deadlines},
+		fairPass:          {queue, deadlines},
+		fairRelease:       {queue, deadlines},
+		fairForceRelease:  {queue, deadlines},
+		readAcquire:       {level(mine, 1)},
+		readWriteUpdate:   {level(mine, 1), level(mine, 2)},
 	}[c.Script]...)
 }
 
@@ -765,6 +771,8 @@ func TestAcquireWithoutRightToExpire(t *testing.T) {
 		{AcquireFair(fairLock, mine, lease, asLong, soon), ReleaseFair(fairLock, mine)},
 		{AcquireRead(key, level(mine, 1), mine, lease), readWrite(0, 0, 0, true)},
 		{AcquireWrite(key, mineWrite, lease), readWrite(0, 0, 0, true)},
+		{AcquireFencedFair(fencedFairLock, mine, lease, asLong, soon), ReleaseFair(fairLock, mine)},
+		{AcquireFencedWrite(key, tokens, mineWrite, lease), readWrite(0, 0, 0, true)},
 	} {
 		if reply, err := eval(limited, tc.take); err == nil {
 			t.Fatalf("%s: reply %v, want an error", tc.take.Script.Name, reply)
@@ -867,11 +875,17 @@ var strange = []any{
 func TestReadAcquire(t *testing.T) {
 	t.Parallel()
 	plain, fenced, fair := Acquire(key, mine, lease), AcquireFenced(key, "n", mine, lease), AcquireFair(&Fair{}, mine, lease, 0, 0)
+	fencedFair, fencedWrite := AcquireFencedFair(&Fair{}, mine, lease, 0, 0), AcquireFencedWrite(key, "n", mineWrite, lease)
 	for _, tc := range []struct {
 		call  Call
 		reply any
 		want  Answer
 	}{
+		{fencedFair, int64(1), Answer{Granted: true, Token: 1}},
+		{fencedFair, "9007199254740992", Answer{Granted: true, Token: exact}},
+		{fencedFair, []any{int64(5), "1700000000000", int64(17)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Place: 17}},
+		{fencedWrite, int64(2), Answer{Granted: true, Token: 2}},
+		{fencedWrite, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
 		{plain, int64(1), Answer{Granted: true}},
 		{fair, int64(1), Answer{Granted: true}},
 		{fenced, int64(1), Answer{Granted: true, Token: 1}},
@@ -891,7 +905,7 @@ func TestReadAcquire(t *testing.T) {
 			t.Errorf("%s: %v: %+v, %v; want %+v", tc.call.Script.Name, tc.reply, got, err, tc.want)
 		}
 	}
-	for _, c := range []Call{plain, fenced, fair} {
+	for _, c := range []Call{plain, fenced, fair, fencedFair, fencedWrite} {
 		for _, reply := range append(strange, int64(0)) {
 			if got, err := c.ReadAcquire(reply); got != (Answer{}) || err == nil {
 				t.Errorf("%s: %T %v: %+v, %v; want an error", c.Script.Name, reply, reply, got, err)
