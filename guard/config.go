@@ -57,6 +57,10 @@ type Config struct {
 	BufferBody int64
 	// Mode is the kind of lock.
 	Mode Mode
+	// Fenced gives the lease of each request a fencing token; see core.Lease.Token. It goes with
+	// every Mode but ModeRead: readers get none, so with ModeReadWrite only GET and HEAD lack it. It
+	// needs a single key, and no Locker.
+	Fenced bool
 	// Locker returns the lock for a name: any lock of package core, of any client. nil: Mode
 	// decides. With a Locker, leave Mode at ModeExclusive. Acquire of such a lock may fail with an
 	// *Error, wrapped or not, which is answered as it is. Or its error, wrapped or not, is an
@@ -137,9 +141,10 @@ func (c Config) Validate() error {
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
 	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
-	if err := c.Mode.check(len(c.Keys), c.Locker != nil); err != nil {
+	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
 		problems = append(problems, err)
 	}
+	refuse(c.Fenced && c.Mode == ModeRead && c.Policy == nil, "Fenced is set with ModeRead, but readers have no tokens; leave Fenced out, or use ModeReadWrite")
 	if len(problems) == 0 {
 		return nil
 	}

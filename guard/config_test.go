@@ -37,19 +37,24 @@ func TestValidate_Refuses(t *testing.T) {
 		change func(*Config)
 		says   string
 	}{
-		"no key":           {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; 0 are set"},
-		"two ways":         {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; 2 are set"},
-		"a nil key":        {func(c *Config) { c.Key, c.Keys = nil, []keyfuncs.Func{key, nil} }, "Keys[1] is nil"},
-		"WaitForever":      {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
-		"WaitTime":         {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},
-		"LeaseTime":        {func(c *Config) { c.LeaseTime = -time.Second }, "LeaseTime is -1s"},
-		"short LeaseTime":  {func(c *Config) { c.LeaseTime = time.Microsecond }, "LeaseTime is 1µs"},
-		"MaxHold":          {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
-		"MaxWaiters":       {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
-		"BufferBody":       {func(c *Config) { c.BufferBody = -1 }, "BufferBody is -1"},
-		"RetryAfter":       {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
-		"no such Mode":     {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
-		"Mode below":       {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
+		"no key":               {func(c *Config) { c.Key = nil }, "exactly one of Key, Keys and Policy; 0 are set"},
+		"two ways":             {func(c *Config) { c.Keys = []keyfuncs.Func{key} }, "exactly one of Key, Keys and Policy; 2 are set"},
+		"a nil key":            {func(c *Config) { c.Key, c.Keys = nil, []keyfuncs.Func{key, nil} }, "Keys[1] is nil"},
+		"WaitForever":          {func(c *Config) { c.WaitTime = core.WaitForever }, "WaitTime is WaitForever"},
+		"WaitTime":             {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},
+		"LeaseTime":            {func(c *Config) { c.LeaseTime = -time.Second }, "LeaseTime is -1s"},
+		"short LeaseTime":      {func(c *Config) { c.LeaseTime = time.Microsecond }, "LeaseTime is 1µs"},
+		"MaxHold":              {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
+		"MaxWaiters":           {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
+		"BufferBody":           {func(c *Config) { c.BufferBody = -1 }, "BufferBody is -1"},
+		"RetryAfter":           {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
+		"no such Mode":         {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
+		"Mode below":           {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
+		"Fenced set, two keys": {func(c *Config) { c.Mode, c.Fenced, c.Keys, c.Key = ModeFair, true, []keyfuncs.Func{c.Key, c.Key}, nil }, "Fenced is set, but several locks"},
+		"Fenced, ModeRead":     {func(c *Config) { c.Mode, c.Fenced = ModeRead, true }, "readers have no tokens"},
+		"Fenced, Locker": {func(c *Config) {
+			c.Fenced, c.Locker = true, func(*http.Request, string) core.Locker { return nil }
+		}, "have it make fenced locks"},
 		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
 		"Mode and Locker":  {func(c *Config) { c.Mode, c.Locker = ModeRead, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
 	} {

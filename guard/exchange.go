@@ -113,12 +113,12 @@ func (x *exchange) lockOf(p Policy) (core.Locker, error) {
 	}
 	names := x.g.names(p.Keys)
 	if len(names) == 1 {
-		return x.lockInto(&x.lock, names[0], p.Mode)
+		return x.lockInto(&x.lock, names[0], p)
 	}
 	locks := make([]core.Locker, len(names))
 	for i, name := range names {
 		var err error
-		if locks[i], err = x.lockInto(new(core.Lock), name, p.Mode); err != nil {
+		if locks[i], err = x.lockInto(new(core.Lock), name, p); err != nil {
 			return nil, err
 		}
 	}
@@ -126,9 +126,9 @@ func (x *exchange) lockOf(p Policy) (core.Locker, error) {
 }
 
 // lockInto returns the lock of a name. It makes room that lock, unless Config.Locker has one.
-func (x *exchange) lockInto(room *core.Lock, name string, mode Mode) (core.Locker, error) {
+func (x *exchange) lockInto(room *core.Lock, name string, p Policy) (core.Locker, error) {
 	if x.g.cfg.Locker == nil {
-		*room = modes[mode].lock(x.g.locks, x.r.Method, name)
+		*room = p.Mode.lockOf(x.g.locks, x.r.Method, name, p.Fenced)
 		return room, nil
 	}
 	if lock := x.g.cfg.Locker(x.r, name); lock != nil {

@@ -16,7 +16,7 @@ type Mode int
 const (
 	ModeExclusive Mode = iota // one request at a time
 	ModeFair                  // the same, first come, first served across all processes
-	ModeFenced                // ModeExclusive with a fencing token (core.Lease.Token); for one key
+	ModeFenced                // ModeExclusive with Config.Fenced
 	ModeRead                  // shared with other readers
 	ModeWrite                 // excludes readers and writers
 	ModeReadWrite             // ModeRead for GET and HEAD, ModeWrite for the rest
@@ -32,7 +32,7 @@ var modes = []struct {
 	ModeRead:      {"Read", func(locks *core.Client, _, name string) core.Lock { return *locks.ReadWriteLock(name).Read() }},
 	ModeWrite:     {"Write", func(locks *core.Client, _, name string) core.Lock { return *locks.ReadWriteLock(name).Write() }},
 	ModeReadWrite: {"ReadWrite", func(locks *core.Client, method, name string) core.Lock {
-		if method == http.MethodGet || method == http.MethodHead {
+		if readsOnly(method) {
 			return *locks.ReadWriteLock(name).Read()
 		}
 		return *locks.ReadWriteLock(name).Write()
@@ -49,13 +49,29 @@ func (m Mode) String() string {
 	return modes[m].name
 }
 
+// lockOf returns the lock of a name for a request with that method. Readers have no tokens.
+func (m Mode) lockOf(locks *core.Client, method, name string, fenced bool) core.Lock {
+	if !fenced || m == ModeRead || m == ModeReadWrite && readsOnly(method) {
+		return modes[m].lock(locks, method, name)
+	}
+	lock := modes[m].lock(locks, method, name)
+	return *lock.Fenced()
+}
+
+// readsOnly reports whether ModeReadWrite takes the read side for a method.
+func readsOnly(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
 // check reports why m cannot be used with so many keys. It serves both Config and Policy.
-func (m Mode) check(keys int, locker bool) error {
+func (m Mode) check(keys int, locker, fenced bool) error {
 	switch {
 	case !m.known():
 		return fmt.Errorf("Mode is %d; use one of the constants, such as ModeExclusive", int(m))
 	case m != ModeExclusive && locker:
 		return fmt.Errorf("Mode is %s, but Config.Locker or Policy.Lock makes the lock; have it make locks of that kind, and leave Mode at ModeExclusive", m)
+	case fenced && locker:
+		return errors.New("Fenced is set, but Config.Locker or Policy.Lock makes the lock; have it make fenced locks (core.Lock.Fenced)")
+	case fenced && keys > 1:
+		return errors.New("Fenced is set, but several locks have no common token; use one key, or leave Fenced out")
 	case m == ModeFenced && keys > 1:
 		return errors.New("Mode is Fenced, but several locks have no common token; use one key, or ModeExclusive")
 	}

@@ -20,6 +20,7 @@ type PolicyFunc func(r *http.Request, p *Policy) error
 type Policy struct {
 	Keys      []string // at least one, unless Lock or Skip
 	Mode      Mode
+	Fenced    bool          // see Config.Fenced
 	WaitTime  time.Duration // 0: 409 at once
 	LeaseTime time.Duration // 0: the watchdog's
 	Skip      bool          // run the handler without a lock
@@ -37,7 +38,7 @@ var (
 // policy decides how the request is guarded.
 func (x *exchange) policy() (p Policy, refused error) {
 	g, r := x.g, x.r
-	p = Policy{Mode: g.cfg.Mode, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
+	p = Policy{Mode: g.cfg.Mode, Fenced: g.cfg.Fenced, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
 	body := trackBody(r, &x.bodies)
 	// Even after a panic: net/http needs its own body to answer a client that waits for 100
@@ -78,7 +79,7 @@ func keys(r *http.Request, funcs []keyfuncs.Func, none []string) ([]string, erro
 // checkPolicy refuses what a key function or a policy must not return.
 func (g *Guard) checkPolicy(p Policy) error {
 	problems := checkTimes(p.WaitTime, p.LeaseTime)
-	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil); err != nil {
+	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil, p.Fenced); err != nil {
 		problems = append(problems, err)
 	}
 	switch {

@@ -228,8 +228,8 @@ func (c *call) checkKeys() error {
 	switch {
 	case len(c.policy.Keys) == 0:
 		return ErrNoKey
-	case len(c.policy.Keys) > 1 && c.policy.Mode == guard.ModeFenced:
-		return breach("it set %d keys; ModeFenced allows one", len(c.policy.Keys))
+	case len(c.policy.Keys) > 1 && (c.policy.Mode == guard.ModeFenced || c.policy.Fenced):
+		return breach("it set %d keys; ModeFenced allows one, and so does Fenced", len(c.policy.Keys))
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package adaptertest
 
 import (
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 var modes = []scenario{
 	{name: "Mode Fair: first come, first served", run: fairTurns},
 	{name: "Mode Fenced: each request has a greater token", run: fencedTokens},
+	{name: "Fenced with Mode Fair: each request has a greater token", run: fencedFairTokens},
+	{name: "Fenced with Mode ReadWrite: readers share, and each writer has a greater token, under load", run: fencedReadWrite},
 	{name: "Mode Read: together, but not beside a writer", run: readersShare},
 	{name: "Mode Write: neither beside readers nor beside writers", run: writersExclude},
 	{name: "Mode ReadWrite: GET and HEAD read, the rest writes", run: readWriteByMethod},
@@ -70,7 +73,71 @@ func fairTurns(e *env) {
 	}
 }
 
-func fencedTokens(e *env) {
+func fencedTokens(e *env) { e.tokensGrow(inMode(guard.ModeFenced)) }
+
+func fencedFairTokens(e *env) {
+	e.tokensGrow(func(cfg *guard.Config) { cfg.Mode, cfg.Fenced = guard.ModeFair, true })
+}
+
+// fencedReadWrite sends readers and writers of one name at once. No writer is beside another
+// request, and all are answered 200.
+func fencedReadWrite(e *env) {
+	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
+	var mu sync.Mutex
+	var readers, writers, written int
+	var last uint64
+	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
+		lease, ok := guard.LeaseFrom(r.Context())
+		if !ok {
+			e.Error("no lease")
+			return
+		}
+		token, fenced := lease.Token()
+		mu.Lock()
+		if r.Method == "GET" {
+			readers++
+		} else {
+			writers++
+			written++
+			if token <= last {
+				e.Errorf("token %d after %d", token, last)
+			}
+			last = token
+		}
+		if fenced != (r.Method != "GET") || writers > 1 || writers > 0 && readers > 0 {
+			e.Errorf("%s has token %d, %v, beside %d readers and %d writers", r.Method, token, fenced, readers, writers)
+		}
+		mu.Unlock()
+		runtime.Gosched()
+		mu.Lock()
+		defer mu.Unlock()
+		if r.Method == "GET" {
+			readers--
+		} else {
+			writers--
+		}
+	}, func(cfg *guard.Config) { cfg.Mode, cfg.Fenced = guard.ModeReadWrite, true }, waits)
+	var all []*pending
+	for i := range 60 {
+		method := "GET"
+		if i%3 == 0 {
+			method = "POST"
+		}
+		all = append(all, s.start(s.request(method, order, nil)))
+	}
+	for _, p := range all {
+		if a := p.answer(); a.err != nil || a.status != 200 {
+			e.Errorf("%d, %v", a.status, a.err)
+		}
+	}
+	if written != 20 {
+		e.Errorf("%d writers ran, want 20", written)
+	}
+}
+
+// tokensGrow sends requests one after the other, and checks that each has a greater token.
+func (e *env) tokensGrow(mode func(*guard.Config)) {
+	e.Helper()
 	// Redisson never deletes it.
 	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
 	var last uint64
@@ -85,7 +152,7 @@ func fencedTokens(e *env) {
 			e.Errorf("token %d, %v, after %d", token, ok, last)
 		}
 		last = token
-	}, inMode(guard.ModeFenced), waits)
+	}, mode, waits)
 	for range 3 {
 		s.get(order).want(e, 200, "")
 	}

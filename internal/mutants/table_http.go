@@ -177,8 +177,8 @@ var httpMutants = []mutant{
 	{
 		promise: "only GET and HEAD read",
 		file:    "guard/mode.go",
-		old:     "if method == http.MethodGet || method == http.MethodHead {",
-		new:     "if method != http.MethodPost {",
+		old:     "return method == http.MethodGet || method == http.MethodHead",
+		new:     "return method != http.MethodPost",
 		nets:    []string{conformance + "Mode ReadWrite: GET and HEAD read, the rest writes"},
 	},
 	{
