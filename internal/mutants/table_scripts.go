@@ -199,6 +199,20 @@ var scriptMutants = []mutant{
 		nets:    []string{"core/internal/lua TestPass", "core TestFenced_EachAcquisitionDrawsTheNextToken"},
 	},
 	{
+		promise: "a refused acquire of a fenced write side draws no token",
+		file:    scripts + "write_acquire.lua",
+		old:     "== 0 then\n  return {ttl}",
+		new:     "== 0 then\n  if KEYS[2] then draw(KEYS[2]) end\n  return {ttl}",
+		nets:    []string{"core/internal/lua TestAcquireFencedOfOtherKinds"},
+	},
+	{
+		promise: "a fair lock that is handed over to a fenced waiter draws a token",
+		file:    scripts + "fair_pass.lua",
+		old:     "  local token = KEYS[4] and draw(KEYS[4]) or 1\n",
+		new:     "  local token = 1\n",
+		nets:    []string{"core/internal/lua TestFairPassFenced", "core TestFenced_HandOverDrawsTheNextToken"},
+	},
+	{
 		promise: "tokens beyond 2^53 stay apart",
 		file:    scripts + "fenced_draw.lua",
 		old:     "if token < 2^53 then",

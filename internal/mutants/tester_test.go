@@ -293,8 +293,8 @@ func TestChoose(t *testing.T) {
 	if len(met) != len(all) {
 		t.Errorf("all samples together have %d mutants, want %d", len(met), len(all))
 	}
-	if got := choose(all, regexp.MustCompile("fair_pass"), 12, 0); len(got) != 3 {
-		t.Errorf("%d mutants of one file, want 3", len(got))
+	if got := choose(all, regexp.MustCompile("fair_pass"), 12, 0); len(got) != 4 {
+		t.Errorf("%d mutants of one file, want 4", len(got))
 	}
 	if got := choose(all, everything, 0, 0); len(got) != len(all) {
 		t.Errorf("%d mutants without a sample, want %d", len(got), len(all))
