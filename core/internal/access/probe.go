@@ -14,7 +14,7 @@ import (
 // A Probe tries the commands of a plain lock on one server.
 type Probe struct {
 	Server  *redis.Client
-	Key     string        // the key of a lock that nobody has
+	Key     string        // the key of a lock that no owner has
 	Keys    string        // the pattern of rules that permit Key
 	Own     string        // the client's own channel
 	Publish []string      // the commands that announce a release
