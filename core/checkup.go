@@ -50,7 +50,7 @@ func (e *engine) logLacking(key string) {
 	e.background.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), e.opts.CommandTimeout)
 		defer cancel()
-		if _, err := e.checkKinds(ctx, e.publish.rdb, key); err != nil {
+		if _, err := e.checkKinds(ctx, e.redis, key); err != nil {
 			e.opts.Logger.Warn("reqlock: the server cannot keep all kinds of locks", "error", err)
 		}
 	})

@@ -81,7 +81,7 @@ func (b *inbox) subscribe() {
 func (b *inbox) permitted() bool {
 	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.c.opts.CommandTimeout)
 	defer cancel()
-	n, err := b.c.publish.rdb.Do(ctx, "EVAL", access.MaySubscribe, 0, b.name).Int()
+	n, err := b.c.redis.Do(ctx, "EVAL", access.MaySubscribe, 0, b.name).Int()
 	if err != nil || n != 0 {
 		return true // after an error, the hub repeats the subscription until it succeeds
 	}

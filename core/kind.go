@@ -18,15 +18,15 @@ type kind struct {
 	shared  bool  // several owners may hold it at once
 	queued  bool  // Redis keeps the queue, so every waiter tries by itself
 	channel func(key, field string) string
-	acquire func(c *engine, t try) lua.Call
+	acquire func(e *engine, t try) lua.Call
 	// handOver moves the lock to another hold; nil: the kind has no hand-over.
-	handOver func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call
-	update   func(c *engine, g holdCounts, lease time.Duration) lua.Call
-	release  func(c *engine, g holdCounts) lua.Call
+	handOver func(e *engine, g holdCounts, to string, lease time.Duration) lua.Call
+	update   func(e *engine, g holdCounts, lease time.Duration) lua.Call
+	release  func(e *engine, g holdCounts) lua.Call
 	// free is a release that also removes marks of the grant; nil: it has none.
-	free  func(c *engine, g holdCounts, r lua.Removal) lua.Call
+	free  func(e *engine, g holdCounts, r lua.Removal) lua.Call
 	renew func(g holdCounts) lua.Renewable
-	force func(c *engine, key string, fields []string) lua.Call
+	force func(e *engine, key string, fields []string) lua.Call
 	field func(owner string) string // of an owner in the lock's hash
 	// holds reports whether a field of the lock's hash is a hold of this kind.
 	holds  func(field string) bool
@@ -34,7 +34,7 @@ type kind struct {
 
 	// Of a Once; nil for other kinds.
 	look   func(t *terms, key string) lua.Call
-	record func(c *engine, g holdCounts, r lua.Record) lua.Call
+	record func(e *engine, g holdCounts, r lua.Record) lua.Call
 	terms  // of a Once; zero for other kinds
 }
 
@@ -70,11 +70,11 @@ func (k *kind) class() claim.Class {
 }
 
 // freeing returns the call that frees a hold and removes marks of its grant.
-func (k *kind) freeing(c *engine, g holdCounts, r lua.Removal) lua.Call {
+func (k *kind) freeing(e *engine, g holdCounts, r lua.Removal) lua.Call {
 	if k.free == nil {
-		return k.release(c, g)
+		return k.release(e, g)
 	}
-	return k.free(c, g, r)
+	return k.free(e, g, r)
 }
 
 // A try is one attempt to acquire.
@@ -101,8 +101,8 @@ const (
 
 // fairPoll returns how long a waiter for a fair lock sleeps at most if no other waiter polls for it.
 // Others may drop one that is silent for longer.
-func (c *engine) fairPoll() time.Duration {
-	return min(c.opts.PollInterval, fairPoll, c.opts.FairWaitTimeout/4)
+func (e *engine) fairPoll() time.Duration {
+	return min(e.opts.PollInterval, fairPoll, e.opts.FairWaitTimeout/4)
 }
 
 // fairPause returns how long a waiter pauses that hears its channel and has another waiter of this
@@ -134,17 +134,17 @@ var (
 		name:    "fair",
 		queued:  true,
 		channel: wire.FairChannel,
-		acquire: func(c *engine, t try) lua.Call {
-			return lua.AcquireFair(c.fair(t.key), t.field, t.lease, t.notAfter, absentPause)
+		acquire: func(e *engine, t try) lua.Call {
+			return lua.AcquireFair(e.fair(t.key), t.field, t.lease, t.notAfter, absentPause)
 		},
-		handOver: func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call {
-			return lua.PassFair(c.fair(g.key), g.field, to, lease)
+		handOver: func(e *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFair(e.fair(g.key), g.field, to, lease)
 		},
 		update:  updateHash,
-		release: func(c *engine, g holdCounts) lua.Call { return lua.ReleaseFair(c.fair(g.key), g.field) },
+		release: func(e *engine, g holdCounts) lua.Call { return lua.ReleaseFair(e.fair(g.key), g.field) },
 		renew:   renewHash,
-		force: func(c *engine, key string, fields []string) lua.Call {
-			return lua.ForceReleaseFair(c.fair(key), fields)
+		force: func(e *engine, key string, fields []string) lua.Call {
+			return lua.ForceReleaseFair(e.fair(key), fields)
 		},
 		field:  ownerField,
 		holds:  anyField,
@@ -163,8 +163,8 @@ var (
 		update:  updateReadWrite,
 		release: releaseReadWrite,
 		renew:   renewReadWrite,
-		force: func(c *engine, key string, fields []string) lua.Call {
-			a := c.announce(wire.ReadWriteChannel(key))
+		force: func(e *engine, key string, fields []string) lua.Call {
+			a := e.announce(wire.ReadWriteChannel(key))
 			a.Message = wire.Unblocked
 			return lua.ForceRelease(key, fields, a)
 		},
@@ -184,8 +184,8 @@ var (
 		update:  updateReadWrite,
 		release: releaseReadWrite,
 		renew:   renewReadWrite,
-		force: func(c *engine, key string, fields []string) lua.Call {
-			return lua.ForceRelease(key, fields, c.announce(wire.ReadWriteChannel(key)))
+		force: func(e *engine, key string, fields []string) lua.Call {
+			return lua.ForceRelease(key, fields, e.announce(wire.ReadWriteChannel(key)))
 		},
 		field:  ownerField,
 		holds:  func(field string) bool { return field != wire.ModeField && !wire.IsWriteField(field) },
@@ -239,8 +239,8 @@ func anyField(string) bool                  { return true }
 func anyLocked(s lua.State) bool            { return s.Fields > 0 }
 
 // announce returns what a release publishes on a channel.
-func (c *engine) announce(channel string) lua.Announcement {
-	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: c.publishMode().publishCommands()}
+func (e *engine) announce(channel string) lua.Announcement {
+	return lua.Announcement{Channel: channel, Message: wire.Unlocked, Commands: e.publishMode().publishCommands()}
 }
 
 // Locks with one hash field per hold.
@@ -249,26 +249,26 @@ func updateHash(_ *engine, g holdCounts, lease time.Duration) lua.Call {
 	return lua.Update(g.key, g.field, g.Total(), lease)
 }
 
-func releaseHash(c *engine, g holdCounts) lua.Call {
-	return lua.Release(g.key, g.field, c.announce(wire.LockChannel(g.key)))
+func releaseHash(e *engine, g holdCounts) lua.Call {
+	return lua.Release(g.key, g.field, e.announce(wire.LockChannel(g.key)))
 }
 
 func renewHash(g holdCounts) lua.Renewable { return lua.Renewable{Key: g.key, Field: g.field} }
 
-func forceHash(c *engine, key string, fields []string) lua.Call {
-	return lua.ForceRelease(key, fields, c.announce(wire.LockChannel(key)))
+func forceHash(e *engine, key string, fields []string) lua.Call {
+	return lua.ForceRelease(key, fields, e.announce(wire.LockChannel(key)))
 }
 
 // fair returns a fair lock for its scripts.
-func (c *engine) fair(key string) *lua.Fair {
+func (e *engine) fair(key string) *lua.Fair {
 	f := &lua.Fair{
 		Lock:         key,
 		Queue:        wire.FairQueue(key),
 		Deadlines:    wire.FairDeadlines(key),
-		Budget:       c.opts.FairWaitTimeout,
-		Grace:        c.pauses.absent,
-		Counts:       c.countsListeners(),
-		Announcement: c.announce(wire.FairChannel(key, "")),
+		Budget:       e.opts.FairWaitTimeout,
+		Grace:        e.pauses.absent,
+		Counts:       e.countsListeners(),
+		Announcement: e.announce(wire.FairChannel(key, "")),
 	}
 	return f
 }
@@ -282,23 +282,23 @@ func (c *engine) fencedFair(key string) *lua.Fair {
 
 // Read/write locks. Both sides of an owner are one hold.
 
-func updateReadWrite(c *engine, g holdCounts, lease time.Duration) lua.Call {
+func updateReadWrite(e *engine, g holdCounts, lease time.Duration) lua.Call {
 	h := lua.ReadWriteHold{
 		Key:          g.key,
 		Timeouts:     g.timeouts(),
 		Owner:        g.field,
 		Reads:        int(g.Shared),
 		Writes:       int(g.Exclusive),
-		Certain:      !c.inCluster(),
+		Certain:      !e.inCluster(),
 		WriteMessage: wire.Unblocked,
 	}
 	h.Prefix, h.Suffix = wire.ReadTimeouts(g.key)
-	return lua.UpdateReadWrite(h, max(lease, g.need), c.announce(wire.ReadWriteChannel(g.key)))
+	return lua.UpdateReadWrite(h, max(lease, g.need), e.announce(wire.ReadWriteChannel(g.key)))
 }
 
-func releaseReadWrite(c *engine, g holdCounts) lua.Call {
+func releaseReadWrite(e *engine, g holdCounts) lua.Call {
 	g.Levels, g.need = claim.Levels{}, 0
-	return updateReadWrite(c, g, 0)
+	return updateReadWrite(e, g, 0)
 }
 
 func renewReadWrite(g holdCounts) lua.Renewable {

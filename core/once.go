@@ -51,15 +51,15 @@ var onceKind = func() kind {
 		return lua.OnceAcquire(t.key, t.terms.recordKey, t.field, t.lease, t.terms.marks)
 	}
 	k.look = func(t *terms, key string) lua.Call { return lua.OnceLook(key, t.recordKey, t.marks.Binding) }
-	k.record = func(c *engine, g holdCounts, r lua.Record) lua.Call {
-		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.Total(), r, c.announce(wire.LockChannel(g.key)))
+	k.record = func(e *engine, g holdCounts, r lua.Record) lua.Call {
+		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.Total(), r, e.announce(wire.LockChannel(g.key)))
 	}
 	return k
 }()
 
 // freeMarked is the free of a Once with marks.
-func freeMarked(c *engine, g holdCounts, r lua.Removal) lua.Call {
-	return lua.OnceRelease(g.key, g.terms.recordKey, g.field, r, c.announce(wire.LockChannel(g.key)))
+func freeMarked(e *engine, g holdCounts, r lua.Removal) lua.Call {
+	return lua.OnceRelease(g.key, g.terms.recordKey, g.field, r, e.announce(wire.LockChannel(g.key)))
 }
 
 // Once returns the lock with records for a name. What Lock says about names applies here as well.

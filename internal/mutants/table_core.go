@@ -432,8 +432,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a fair waiter polls before others take it for dead",
 		file:    "core/kind.go",
-		old:     "return min(c.opts.PollInterval, fairPoll, c.opts.FairWaitTimeout/4)",
-		new:     "return c.opts.PollInterval",
+		old:     "return min(e.opts.PollInterval, fairPoll, e.opts.FairWaitTimeout/4)",
+		new:     "return e.opts.PollInterval",
 		nets:    []string{"core TestFair_PollsBeforeItsDeadline"},
 	},
 	{
@@ -460,7 +460,7 @@ var coreMutants = []mutant{
 	{
 		promise: "absence is known only where listeners are counted",
 		file:    "core/kind.go",
-		old:     "Counts:       c.countsListeners(),",
+		old:     "Counts:       e.countsListeners(),",
 		new:     "Counts:       true,",
 		nets:    []string{"core TestFair_WhereListenersAreCounted"},
 	},

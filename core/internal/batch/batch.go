@@ -31,7 +31,7 @@ type Config struct {
 type Batcher struct {
 	cfg    Config
 	wg     sync.WaitGroup // runners and pending timers
-	counts counts
+	totals sent
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 

@@ -249,7 +249,7 @@ func (l *lane) loadLocked(r *runner, now time.Time) {
 		}
 	}
 	r.flight.line, r.flight.until = r.line, Until{}
-	l.b.counts.add(len(r.slots))
+	l.b.totals.add(len(r.slots))
 }
 
 // unloadLocked makes a runner idle.

@@ -54,8 +54,8 @@ func New(cfg Config) *Runner {
 }
 
 // Counters returns what was sent, and how many operations Redis failed, by the class of the fault.
-func (r *Runner) Counters() (sent batch.Counts, failed map[string]uint64) {
-	return r.batcher.Counts(), r.health.failedByClass()
+func (r *Runner) Counters() (sent batch.Sent, failed map[string]uint64) {
+	return r.batcher.Sent(), r.health.failedByClass()
 }
 
 // Interrupt makes operations whose Until.Closing was closed end.
