@@ -274,8 +274,8 @@ func (e *engine) fair(key string) *lua.Fair {
 }
 
 // fencedFair returns a fair lock for its scripts that draw tokens.
-func (c *engine) fencedFair(key string) *lua.Fair {
-	f := c.fair(key)
+func (e *engine) fencedFair(key string) *lua.Fair {
+	f := e.fair(key)
 	f.Counter = wire.TokenCounter(key)
 	return f
 }

@@ -50,7 +50,7 @@ func TestValidate_Refuses(t *testing.T) {
 		"RetryAfter":           {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
 		"no such Mode":         {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
 		"Mode below":           {func(c *Config) { c.Mode = -1 }, "Mode is -1"},
-		"Fenced set, two keys": {func(c *Config) { c.Mode, c.Fenced, c.Keys, c.Key = ModeFair, true, []keyfuncs.Func{c.Key, c.Key}, nil }, "Fenced is set, but several locks"},
+		"Fenced set, two keys": {func(c *Config) { c.Mode, c.Fenced, c.Keys, c.Key = ModeFair, true, []keyfuncs.Func{c.Key, c.Key}, nil }, "the option Fenced is set, but several locks"},
 		"Fenced, ModeRead":     {func(c *Config) { c.Mode, c.Fenced = ModeRead, true }, "readers have no tokens"},
 		"Fenced, Locker": {func(c *Config) {
 			c.Fenced, c.Locker = true, func(*http.Request, string) core.Locker { return nil }

@@ -69,9 +69,9 @@ func (m Mode) check(keys int, locker, fenced bool) error {
 	case m != ModeExclusive && locker:
 		return fmt.Errorf("Mode is %s, but Config.Locker or Policy.Lock makes the lock; have it make locks of that kind, and leave Mode at ModeExclusive", m)
 	case fenced && locker:
-		return errors.New("Fenced is set, but Config.Locker or Policy.Lock makes the lock; have it make fenced locks (core.Lock.Fenced)")
+		return errors.New("the option Fenced is set, but Config.Locker or Policy.Lock makes the lock; have it make fenced locks (core.Lock.Fenced)")
 	case fenced && keys > 1:
-		return errors.New("Fenced is set, but several locks have no common token; use one key, or leave Fenced out")
+		return errors.New("the option Fenced is set, but several locks have no common token; use one key, or leave Fenced out")
 	case m == ModeFenced && keys > 1:
 		return errors.New("Mode is Fenced, but several locks have no common token; use one key, or ModeExclusive")
 	}

@@ -156,11 +156,13 @@ func (f *flight) await(cmds []redis.Cmder) error {
 	return first
 }
 
-// stay makes the flight wait for its replies whatever happens, after its caller has left.
-func (f *flight) stay() {
+// stay makes the flight wait for its replies whatever happens, after its caller has left. It reports
+// whether there will be any.
+func (f *flight) stay() (sent bool) {
 	f.line.mu.Lock()
 	defer f.line.mu.Unlock()
 	f.until = Until{}
+	return f.state != unsent
 }
 
 // wait waits until the flight is complete, and reads while it is the oldest.

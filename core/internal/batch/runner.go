@@ -115,8 +115,7 @@ func (r *runner) execute() (done bool) {
 // resume executes what is left after execute has returned false.
 func (r *runner) resume(node *redis.Client) (done bool) {
 	r.left = false
-	r.flight.stay()
-	if r.flight.state == unsent {
+	if sent := r.flight.stay(); !sent {
 		r.flight.line = nil
 		return r.execute()
 	}
