@@ -22,7 +22,7 @@ type boundContext struct {
 	once   sync.Once
 	made   atomic.Bool             // end is there
 	end    context.Context         // provides Done and Err; created on demand
-	cancel context.CancelCauseFunc // of end; nil: end was not needed before free
+	cancel context.CancelCauseFunc // cancels end; nil: end was not needed before free
 }
 
 func (c *boundContext) Done() <-chan struct{} { return c.ending().Done() }

@@ -32,7 +32,7 @@ type Client struct {
 	servers    *serverIDs
 	names      *names
 	dog        *watchdog.Watchdog[*hold]
-	address    string        // of Redis; orders the locks of a MultiLock
+	address    string        // where Redis is; orders the locks of a MultiLock
 	clockWatch chan struct{} // closed when watchClock has returned
 }
 
@@ -241,7 +241,7 @@ type renewFailures struct {
 	c     *engine
 	locks int
 	one   *level
-	err   error // of that one
+	err   error // why it ended
 }
 
 func (f *renewFailures) add(h *hold, err error) {

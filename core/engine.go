@@ -37,14 +37,14 @@ type engine struct {
 	room    *waitingRoom
 	pauses  pauses
 
-	logs       loglimit.Limit // of lines that a fault repeats for each lock
-	lostLines  loglimit.Limit // of losses, which are rarer and each worth a look
+	logs       loglimit.Limit // bounds lines that a fault repeats for each lock
+	lostLines  loglimit.Limit // bounds lines about losses, which are rarer and each worth a look
 	background group
 	counters   counters
 	losses     losses
 	checkup    checkup
 	fenced     atomic.Bool    // it has been used for fenced locks
-	selfWaits  loglimit.Limit // of warnOfSelf
+	selfWaits  loglimit.Limit // bounds the lines of warnOfSelf
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one

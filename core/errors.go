@@ -94,7 +94,7 @@ var (
 // owner is a lease of the caller's own request, the text says so, and what to change.
 type NotAcquiredError struct {
 	Name   string        // in full; the text has a hash of it, unless Options.LogNames is set
-	TTL    time.Duration // of the holder's key, by the last reply; -1ms: no expiry; 0: unknown
+	TTL    time.Duration // what the holder's key has left, by the last reply; -1ms: no expiry; 0: unknown
 	Waited time.Duration // since Acquire was called
 
 	shown  bool // the text may contain the name

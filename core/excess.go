@@ -16,7 +16,7 @@ import (
 // what the command needs. nil: none is known.
 type excess struct {
 	ttl    time.Duration // when it was found
-	expiry int64         // of the hash, in ms of the server's clock; 0: nothing may be shortened any more
+	expiry int64         // when the hash expires, in ms of the server's clock; 0: nothing may be shortened any more
 }
 
 // after returns the excess that is known after a renewal.

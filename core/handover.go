@@ -14,10 +14,10 @@ import (
 type handover struct {
 	hold     *hold
 	last     *level     // the last lease of hold
-	counts   holdCounts // of hold, with no level left
+	counts   holdCounts // what hold has then: no level
 	heir     *waiter
 	to       *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
-	lease    *level // of to
+	lease    *level // the first lease of to
 	arrivals uint32 // claim.Queue.Arrivals when the command was sent
 
 	// Set by send.

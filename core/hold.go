@@ -23,7 +23,7 @@ import (
 type hold struct {
 	entry *entry
 	kind  *kind         // of the first lease; the sides of a read/write lock share a hold
-	link  *lineage.Link // of the context that acquired it; nil: none
+	link  *lineage.Link // the lineage of the context that acquired it; nil: none
 	field string        // the wire owner
 	token uint64        // fencing token; 0: none
 	item  watchdog.Item[*hold]
@@ -384,7 +384,7 @@ type releasePlan struct {
 	counts holdCounts
 	ending
 	handover *handover
-	err      error // of a hold that had ended already
+	err      error // why the hold had ended already
 }
 
 // planReleaseLocked decides how to release l, which was dropped. The caller has the turn.

@@ -10,7 +10,7 @@ import (
 // holdCounts is how often a hold is entered, in Redis or as it should be there. Without levels,
 // Redis has no hold.
 type holdCounts struct {
-	terms      *terms // of the kind
+	terms      *terms // what a Once demands; zero for other kinds
 	key, field string
 	claim.Levels
 	deepest int32 // highest number of shared levels it has ever had

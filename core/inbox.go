@@ -31,7 +31,7 @@ type inbox struct {
 	mu      sync.Mutex
 	channel *hub.Channel      // nil: not subscribed
 	asking  map[question]bool // under way; true: to be asked once more
-	warned  bool              // that the user may not subscribe
+	warned  bool              // the log says that the user may not subscribe
 }
 
 // A question asks Redis which holds are left.

@@ -6,10 +6,10 @@ import "github.com/reqlock/reqlock/core/internal/wire"
 // that look at locks from outside, such as package inspect. All but Record are those of Redisson.
 type Keys struct {
 	Lock      string // a hash: one field for each owner; the field "mode" tells a read/write lock
-	Queue     string // of a fair lock: a list of owners
-	Deadlines string // of a fair lock: a sorted set of owners, by ms since 1970
-	Tokens    string // of fenced locks: the last token
-	Record    string // of a Once: a hash; the field "record" has the record, "ttl" its whole life in ms
+	Queue     string // a fair lock's queue: a list of owners
+	Deadlines string // when its waiters count as dead: a sorted set of owners, by ms since 1970
+	Tokens    string // the counter of fenced locks: the last token
+	Record    string // what a Once has left: a hash; the field "record" has the record, "ttl" its whole life in ms
 
 	Channel          string // announces releases; see also FairChannel
 	ReadWriteChannel string // announces releases of a read/write lock

@@ -12,9 +12,9 @@ import (
 // A kind describes one kind of lock. The engine is the same for all of them.
 type kind struct {
 	name    string
-	of      *kind // of a fenced kind: the kind that it is with tokens; nil: its holds have none
+	of      *kind // the kind that a fenced kind is with tokens; nil: its holds have none
 	rank    int   // among locks of one name, a MultiLock acquires lower ranks first
-	side    bool  // of a read/write lock
+	side    bool  // one side of a read/write lock
 	shared  bool  // several owners may hold it at once
 	queued  bool  // Redis keeps the queue, so every waiter tries by itself
 	channel func(key, field string) string
@@ -27,7 +27,7 @@ type kind struct {
 	free  func(e *engine, g holdCounts, r lua.Removal) lua.Call
 	renew func(g holdCounts) lua.Renewable
 	force func(e *engine, key string, fields []string) lua.Call
-	field func(owner string) string // of an owner in the lock's hash
+	field func(owner string) string // names an owner's field in the lock's hash
 	// holds reports whether a field of the lock's hash is a hold of this kind.
 	holds  func(field string) bool
 	locked func(lua.State) bool
@@ -35,7 +35,7 @@ type kind struct {
 	// Of a Once; nil for other kinds.
 	look   func(t *terms, key string) lua.Call
 	record func(e *engine, g holdCounts, r lua.Record) lua.Call
-	terms  // of a Once; zero for other kinds
+	terms  // what a Once demands; zero for other kinds
 }
 
 // reenters reports whether an owner that has a hold of another kind may enter it as this kind. The

@@ -21,7 +21,7 @@ import (
 type Lease struct {
 	backend backend
 	name    string
-	caller  context.Context // of Acquire
+	caller  context.Context // the caller's context of Acquire
 	fixed   time.Duration   // LeaseTime; 0: the watchdog renews it
 
 	// Guarded by the backend's mutex.
@@ -58,7 +58,7 @@ type listeners struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	bound  []*boundContext             // contexts of Bind whose Done or Err was called
-	set    func(l *Lease, cause error) // of the set that the lease is a member of
+	set    func(l *Lease, cause error) // tells the set that the lease is a member of
 }
 
 func (l *Lease) lock()   { l.backend.mutex().Lock() }

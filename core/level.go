@@ -17,7 +17,7 @@ type level struct {
 	acquired clock.Moment
 
 	// Guarded by the shard's mutex.
-	deadline clock.Instant // of a lease that the watchdog does not renew; see hold.renewed
+	deadline clock.Instant // when a lease ends that the watchdog does not renew; see hold.renewed
 	next     *level        // in hold.leases
 	alarm    schedule.Entry
 	watched  bool // the watchdog renews it

@@ -8,7 +8,7 @@ import (
 
 // A Loss is a lock that was lost while it was held.
 type Loss struct {
-	Name  string        // of the lock, as it was given to the client
+	Name  string        // the lock's name, as it was given to the client
 	Key   string        // in Redis
 	Kind  string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner string        // wire owner

@@ -67,7 +67,7 @@ func MultiLock(locks ...Locker) Locker {
 
 type multi struct {
 	locks []Locker // in the order of acquisition
-	whole label    // of all locks together
+	whole label    // names all locks together
 	err   error    // why it can never work
 }
 

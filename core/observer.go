@@ -28,7 +28,7 @@ type Observer struct {
 
 // An Event describes what happened to a lock.
 type Event struct {
-	Name   string        // of the lock, in full
+	Name   string        // the lock's name, in full
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner  string        // wire owner, the field in Redis; empty if there is none yet
 	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
@@ -37,14 +37,14 @@ type Event struct {
 	Err    error         // why; see the functions of Observer
 
 	// In Waiting, Acquired, NotAcquired and Retrying:
-	WaitTime time.Duration // of AcquireOptions
+	WaitTime time.Duration // the WaitTime of AcquireOptions
 	Blocked  bool          // the caller had to wait: Waiting was called
 
 	// The hold that the caller had to wait for, if it was this client's, in Waiting and then in
 	// Acquired, NotAcquired and Retrying. In Acquired after a hand-over, it is the one whose release
 	// handed the lock over. Empty otherwise.
 	Holder        string          // wire owner
-	HolderContext context.Context // that of its Acquire, such as for a link between spans
+	HolderContext context.Context // the context of the holder's Acquire, such as for a link between spans
 	HandOver      time.Duration   // how long the hand-over took, in Acquired
 }
 

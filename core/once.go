@@ -32,7 +32,7 @@ import (
 // holds no state.
 type Once struct {
 	lock  Lock
-	kind  kind // of the lock
+	kind  kind // the lock's kind
 	quota quota
 }
 

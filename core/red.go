@@ -50,7 +50,7 @@ func RedLock(locks ...Locker) Locker {
 
 type red struct {
 	locks []Locker
-	whole label // of all locks together
+	whole label // names all locks together
 	err   error // why it can never work
 }
 

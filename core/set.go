@@ -17,7 +17,7 @@ import (
 // Lock order: the mutex of a set, then those of its members. A member calls its set without holding
 // any.
 type set struct {
-	Lease     // of the whole set
+	Lease     // the lease of the whole set
 	quorum    int
 	nameShown bool // errors may include the name
 	unrenewed bool // LeaseTime was given, or StopRenewal called

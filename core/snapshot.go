@@ -12,7 +12,7 @@ import (
 
 // A Hold is a lock that a client holds.
 type Hold struct {
-	Name      string        // of the lock, as it was given to the client
+	Name      string        // the lock's name, as it was given to the client
 	Key       string        // in Redis: Name after Options.NameMapper
 	Kind      string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Owner     string        // wire owner; the field in Redis, where ":write" follows that of a writer
@@ -25,7 +25,7 @@ type Hold struct {
 
 // A Wait is a caller in Acquire that does not have the lock yet.
 type Wait struct {
-	Name   string        // of the lock, as it was given to the client
+	Name   string        // the lock's name, as it was given to the client
 	Key    string        // in Redis: Name after Options.NameMapper
 	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
 	Place  int           // among the callers of this process that wait for the name, from 1

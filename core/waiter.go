@@ -20,11 +20,11 @@ type request struct {
 	ctx   context.Context
 	name  string // the lock's
 	kind  *kind
-	link  *lineage.Link // of ctx; nil: none
+	link  *lineage.Link // the lineage of ctx; nil: none
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
 
-	holder *hold // that it had to wait for; nil: not this client's
+	holder *hold // who kept it out; nil: a holder outside this client
 }
 
 // A waiter is a call of Acquire whose owner does not hold the lock. It runs in a loop on the
@@ -42,7 +42,7 @@ type waiter struct {
 	// The number of the wire owner of the attempt or hand-over in flight. 0: there is none, or
 	// ForceUnlock has taken it.
 	pending  uint64
-	handover *handover // that gave it a lease; nil: none has
+	handover *handover // what gave it a lease; nil: no hand-over has
 	aside    *aside    // nil: it has had no trouble, and has no place
 
 	alarm   schedule.Entry // pokes the waiter at the end of a sleep
@@ -65,7 +65,7 @@ type trouble struct {
 
 	// An outage: the attempts that have failed in a row, if the waiter outlasts that.
 	failures uint8
-	failure  error // of the last attempt; nil: it did not fail
+	failure  error // why the last attempt failed; nil: it did not
 }
 
 // troubledLocked returns the trouble of w to write to.
@@ -105,7 +105,7 @@ func (w *waiter) handedLocked() *level {
 // does a hand-over while the waiter is the heir.
 type place struct {
 	owner   uint64        // the number of the wire owner in the queue
-	field   string        // that wire owner
+	field   string        // the wire owner's name in Redis
 	channel *hub.Channel  // the waiter's own; nil: not subscribed
 	left    claim.Left    // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
@@ -243,7 +243,7 @@ type plan struct {
 	last     bool   // the attempt is the one at the end of WaitTime
 	polls    bool   // nothing caused the attempt but time
 	looks    bool   // the attempt asks for a record only
-	holder   holder // of a lock that the waiter waits for without end
+	holder   holder // who has a lock that the waiter waits for without end
 }
 
 // arriveLocked plans the first step of a waiter at e. h is the hold that its lineage has a lease

@@ -20,7 +20,7 @@ type Probe struct {
 	Publish []string      // the commands that announce a release
 	Plain   bool          // waiters subscribe to plain channels
 	Sharded bool          // waiters subscribe to sharded channels
-	Timeout time.Duration // of each confirmation of a subscription
+	Timeout time.Duration // how long each confirmation of a subscription may take
 }
 
 // Denial returns an error that denies a command or a script of the lock, with what these use.

@@ -40,7 +40,7 @@ type Batcher struct {
 	known atomic.Bool
 
 	mu     sync.RWMutex
-	nodes  map[*redis.Client]*lanes // of a cluster; key nil is the lane without a node
+	nodes  map[*redis.Client]*lanes // a cluster's; key nil is the lane without a node
 	closed bool
 }
 

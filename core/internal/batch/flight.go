@@ -15,7 +15,7 @@ type flight struct {
 	line    *duplex // nil: the flight goes through the pool of the Redis client
 	until   Until   // when its goroutine leaves; changed with the mutex of the line held
 	request []byte
-	cmd     [1]redis.Cmder // of a flight of one
+	cmd     [1]redis.Cmder // room for a flight of one command
 	left    bool           // the caller of exchange has left; another goroutine must await the replies
 	unwatch func() bool    // undoes watch
 	wake    chan struct{}  // holds one token: look at the fields below

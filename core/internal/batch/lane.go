@@ -81,7 +81,7 @@ type lane struct {
 	timer   *time.Timer
 	timerAt time.Time // zero: the timer is not set
 
-	ctx      context.Context // of commands started before ctxUntil
+	ctx      context.Context // what commands started before ctxUntil share
 	cancel   context.CancelFunc
 	ctxUntil time.Time
 }

@@ -11,7 +11,7 @@ import "time"
 type roundTrip struct {
 	current, before time.Duration // the least of each half; 0: none
 	half            time.Time     // when the current half began
-	at              time.Time     // of the latest sample
+	at              time.Time     // when the latest sample was taken
 }
 
 const (

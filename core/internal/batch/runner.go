@@ -27,7 +27,7 @@ type runner struct {
 	measures  bool // nothing else was in flight when it started
 	started   time.Time
 	deadline  time.Time // the earliest of its calls
-	line      *duplex   // that it was given; nil: none
+	line      *duplex   // the line that it was given; nil: none
 
 	// The lane owns these while the runner is idle, the runner while it is busy. The lane may read
 	// the calls of a busy runner, because they do not change until it is finishing.
@@ -54,7 +54,7 @@ type slot struct {
 	call    *Call
 	due     bool // must be sent, or sent again
 	joined  bool // was in a parcel when last sent
-	refused bool // that parcel was refused as a whole
+	refused bool // its parcel was refused as a whole
 	cmd     redis.Cmd
 	reply   Reply
 }
@@ -344,6 +344,6 @@ func (r *runner) nextLocked(now time.Time) (more bool) {
 	}
 	l.dispatchLocked(now)
 	l.endLocked()
-	l.b.wg.Done() // of the calls just finished; last, because endLocked may start a goroutine
+	l.b.wg.Done() // comes last, because endLocked may start a goroutine
 	return more
 }

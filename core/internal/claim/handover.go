@@ -19,8 +19,8 @@ func (r HandOverReply) String() string {
 // hold whose last lease was released, and of the heir, the waiter that was to get the lock.
 type HandOver struct {
 	Reply    HandOverReply
-	Err      error // of NotExecuted and Unknown
-	Unproven error // of HandedOver: why the replicas may not have it, so it does not count
+	Err      error // the command's error; only with NotExecuted and Unknown
+	Unproven error // why the replicas may not have it, so that HandedOver does not count
 	Stray    bool  // a try had no answer
 
 	Ended     error // why the hold has ended meanwhile; nil: it has not

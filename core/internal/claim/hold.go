@@ -24,7 +24,7 @@ func (s HoldState) String() string { return [...]string{"held", "freeing", "rele
 
 // A Hold is an owner's stay in the lock, from the grant to the last release or the loss.
 type Hold struct {
-	levels  Levels // of the leases that are neither released nor expired
+	levels  Levels // one for each lease that is neither released nor expired
 	sure    Levels // Redis has at least these levels
 	deepest int32  // highest number of shared levels ever sent to Redis
 	state   HoldState

@@ -17,7 +17,7 @@ type Queue[T any] struct {
 	// attempt that began at refusedAt was refused. 0: none.
 	refusedAt clock.Moment
 	arrivals  uint32
-	refused   Class         // of that attempt
+	refused   Class         // the class of that attempt
 	one       [1]*Waiter[T] // initial room for waiters: most names never have a second one
 }
 

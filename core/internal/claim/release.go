@@ -26,7 +26,7 @@ func WayOf(ended bool, n Levels, heir bool) Way {
 
 // A Release is what is known when the reply to the release of a hold has been read.
 type Release struct {
-	Err       error // of the command; nil: Redis has answered
+	Err       error // the command's error; nil: Redis has answered
 	Loss      error // what a hold that is missing was lost by
 	There     bool  // Redis had the hold
 	Rest      bool  // keys beside the lock's hash may be left

@@ -6,7 +6,7 @@ type Renewal struct {
 	Known    int  // the shared levels it was sent for
 	Shared   int  // the shared levels of the leases now
 	Excess   bool // the hash lives for too long, as far as is known now
-	Shortens bool // that was known before
+	Shortens bool // the excess was known before
 }
 
 // A RenewalVerdict says what follows from a renewal.

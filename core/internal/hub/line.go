@@ -38,16 +38,16 @@ type change struct {
 // wanted any more and the server has answered everything.
 type route struct {
 	line *line
-	next *route // of the same channel
+	next *route // the next route of the same channel
 	kind uint8
 	// The slot of a sharded channel in a cluster, where a command takes channels of one slot only.
 	slot uint16
 
 	wanted     bool
-	subscribed bool  // as sent on the current connection
+	subscribed bool  // SUBSCRIBE was sent on the current connection
 	again      bool  // send another SUBSCRIBE in any case: its confirmation notifies new listeners
 	alone      bool  // a command with several channels was refused: send this one separately
-	denied     bool  // that was refused, too; changed by deny
+	denied     bool  // Redis refused it, too; changed by deny
 	changed    bool  // it is in line.changed
 	unanswered int16 // SUBSCRIBEs sent on the current connection and not confirmed; silence ends it before many
 	leaving    int16 // UNSUBSCRIBEs, likewise

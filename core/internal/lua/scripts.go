@@ -133,8 +133,8 @@ type Call struct {
 // A plainCall is an Acquire, or a Release with the usual announcement.
 type plainCall struct {
 	key, owner string
-	lease      int64  // of an Acquire, in ms
-	channel    string // of a Release
+	lease      int64  // what an Acquire asks for, in ms
+	channel    string // where a Release publishes
 }
 
 func (p *plainCall) args(s *Script) []any {
@@ -261,7 +261,7 @@ type Fair struct {
 	Grace time.Duration
 	// Counts says that the server knows all listeners. Otherwise none of them counts as missing.
 	Counts       bool
-	Counter      string // of fencing tokens, for the calls of fenced handles only
+	Counter      string // the key of fencing tokens, for the calls of fenced handles only
 	Announcement        // Channel is the prefix of the waiters' channels; the wire owner follows it
 }
 
@@ -319,7 +319,7 @@ type ReadWriteHold struct {
 	Timeouts      []string // keys of all read levels that it has ever had
 	Owner         string
 	Reads, Writes int
-	Prefix        string // of all time-out keys of the lock
+	Prefix        string // what all time-out keys of the lock begin with
 	Suffix        string
 	Certain       bool   // all keys of the lock are on this server
 	WriteMessage  string // message of a write release; the Announcement has that of a read release
@@ -731,8 +731,8 @@ func ReadPresent(reply any, n int) ([]bool, error) {
 type State struct {
 	Fields int           // in its hash; 0: there is no hash
 	TTL    time.Duration // 0: not locked; -1ms: never expires, or in centuries
-	Count  int           // of the inspected field
-	Mode   string        // of a read/write lock: read or write
+	Count  int           // the inspected field's value
+	Mode   string        // a read/write lock's mode: read or write
 }
 
 // ReadInspect reads the reply of an Inspect call.

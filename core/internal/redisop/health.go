@@ -16,7 +16,7 @@ import (
 type health struct {
 	logger *slog.Logger
 	same   func(a, b string) bool // reports whether two keys are on one server
-	limit  loglimit.Limit         // of warnings, by cause
+	limit  loglimit.Limit         // bounds warnings, by cause
 
 	lacking func(key string) // Config.Lacking
 
@@ -32,8 +32,8 @@ type health struct {
 // An outage is a fault that was logged and has not ended.
 type outage struct {
 	began  time.Time
-	key    string // of the last call that failed
-	script string // of that call
+	key    string // the key of the last call that failed
+	script string // that call's script
 }
 
 func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {

@@ -31,9 +31,9 @@ type Op struct {
 	sent     clock.Instant // the same, on both clocks
 	inFlight bool
 
-	err     error // of the last try that has ended
+	err     error // how the last try has ended
 	end     end   // how that try ended
-	earlier error // of the last try that ended before the deadline
+	earlier error // how the last try that ended before the deadline did
 	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
 	unacked error // why the replicas did not confirm the answered try
 

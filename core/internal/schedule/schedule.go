@@ -112,7 +112,7 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 type entries[T any] []timed[T]
 
 type timed[T any] struct {
-	due   time.Duration // by the schedule's clock
+	due   time.Duration // when it rings, on the schedule's clock
 	entry *Entry
 	value T
 }

@@ -50,8 +50,8 @@ type Item[H any] struct {
 
 	state    state
 	failures uint8
-	box      uint16 // of the ring, while it waits
-	era      uint16 // of the last renewal sent; see Watchdog.era
+	box      uint16 // the box of the ring that it waits in
+	era      uint16 // when the last renewal was sent; see Watchdog.era
 
 	next, prev *Item[H] // in the box
 }
