@@ -160,7 +160,7 @@ func TestAcquireFencedOfOtherKinds(t *testing.T) {
 			t.Parallel()
 			rdb := redistest.Start(t).Client(t)
 			putHash(t, rdb, tc.before, lease)
-			rdb.Set(ctx(), tokens, exact-2, 0) // the last tokens that are numbers, and the first that are not
+			rdb.Set(ctx(), tokens, uint64(exact-2), 0) // the last tokens that are numbers, and the first that are not
 			for n := range uint64(3) {
 				want := Answer{}
 				if tc.granted {
