@@ -74,9 +74,10 @@ func sendBack(conn net.Conn) { _, _ = io.Copy(conn, conn) }
 func TestDelayer_DelaysEachChunkAlike(t *testing.T) {
 	t.Parallel()
 	const trip, chunks = 300 * time.Millisecond, 20
-	conn := dial(t, startDelayer(t, distance{trip: trip}, sendBack))
+	proxy := startDelayer(t, distance{trip: trip}, sendBack)
+	began := time.Now() // the delay of the handshake begins with the dial
+	conn := dial(t, proxy)
 	var sent [chunks]time.Time
-	began := time.Now()
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range sent {
