@@ -132,7 +132,7 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 
 // bothSides adds the fields of the read side of writers, because a writer loses both sides.
 func (l *Lock) bothSides(fields []string) []string {
-	if l.kind != writeLock {
+	if !l.kind.side || l.kind.shared {
 		return fields
 	}
 	for _, f := range fields {

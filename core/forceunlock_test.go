@@ -143,12 +143,21 @@ func TestForceUnlock_WriterThatReads(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c := b.client(t)
-	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write := mustTake(t, owner, l.Write(), AcquireOptions{})
-	read := mustTake(t, owner, l.Read(), AcquireOptions{})
-	mustForce(t, b.client(t).ReadWriteLock("a").Write())
-	b.wantFields(t, "a", nil)
-	mustForgetAll(t, write, read)
+	for _, fenced := range []bool{false, true} {
+		writing := func(c *Client) *Lock {
+			l := c.ReadWriteLock("a").Write()
+			if fenced {
+				l = l.Fenced()
+			}
+			return l
+		}
+		owner := WithOwner(bg)
+		write := mustTake(t, owner, writing(c), AcquireOptions{})
+		read := mustTake(t, owner, c.ReadWriteLock("a").Read(), AcquireOptions{})
+		mustForce(t, writing(b.client(t)))
+		b.wantFields(t, "a", nil)
+		mustForgetAll(t, write, read)
+	}
 }
 
 // mustForgetAll releases leases that are lost, so that their client forgets them.
