@@ -151,7 +151,7 @@ func TestFenced_TokensGrowAcrossKindsAndLosses(t *testing.T) {
 		wantGreater(next)
 		wantLost(t, forced)
 		_ = forced.Release(bg)
-		b.rdb.Del(bg, "a") // as another program may
+		b.rdb.Del(bg, "a") // Another program may do that.
 		after := mustTake(t, bg, lock(holder, "a"), AcquireOptions{})
 		wantGreater(after)
 		wantErr(t, name+": the release of a lost hold", next.Release(bg), ErrLockLost)

@@ -29,7 +29,7 @@ type hold struct {
 	item  watchdog.Item[*hold]
 
 	// Guarded by the shard's mutex.
-	next   *hold // in the entry's holdSet
+	next   *hold // the neighbours in the entry's holdSet
 	prev   *hold
 	leases *level // neither released nor expired; their number is the hold count
 	claim  claim.Hold
@@ -390,10 +390,8 @@ type releasePlan struct {
 // planReleaseLocked decides how to release l, which was dropped. The caller has the turn.
 func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	g, err := h.planCountsLocked(nil)
-	if err == ErrReleased { // a concurrent release of another lease freed the hold for both
+	if p.err = err; err == ErrReleased { // a concurrent release of another lease freed the hold for both
 		p.err = h.err
-	} else if err != nil {
-		p.err = err
 	}
 	if err == nil && g.Total() == 0 {
 		p.handover = h.handOverLocked(l, g)
@@ -494,14 +492,9 @@ func (h *hold) free(l *level, g holdCounts, e ending) error {
 		x.Replace(call)
 		there, rest, listeners, err = c.sendRelease(x)
 	}
-	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Rest: rest, Stray: x.Stray(), Records: r != nil}
-	switch {
-	case err != ErrWrongKind:
-		known.Failed = err != nil && x.Failed()
-	case h.overwritten():
-		known.Err, known.Loss, known.There, known.Rest = nil, errOverwritten, false, false
-	default:
-		known.WrongKind, known.Failed = true, x.Failed()
+	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Rest: rest, Stray: x.Stray(), Records: r != nil, Failed: x.Failed()}
+	if known.WrongKind = err == ErrWrongKind; known.WrongKind && h.overwritten() {
+		known = claim.Release{Loss: errOverwritten, Stray: x.Stray(), Records: r != nil}
 	}
 
 	h.lock()

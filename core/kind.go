@@ -210,11 +210,11 @@ var (
 	fencedFair = func() *kind {
 		k := *fairLock
 		k.of = fairLock
-		k.acquire = func(c *engine, t try) lua.Call {
-			return lua.AcquireFencedFair(c.fencedFair(t.key), t.field, t.lease, t.notAfter, absentPause)
+		k.acquire = func(e *engine, t try) lua.Call {
+			return lua.AcquireFencedFair(e.fencedFair(t.key), t.field, t.lease, t.notAfter, absentPause)
 		}
-		k.handOver = func(c *engine, g holdCounts, to string, lease time.Duration) lua.Call {
-			return lua.PassFencedFair(c.fencedFair(g.key), g.field, to, lease)
+		k.handOver = func(e *engine, g holdCounts, to string, lease time.Duration) lua.Call {
+			return lua.PassFencedFair(e.fencedFair(g.key), g.field, to, lease)
 		}
 		return &k
 	}()

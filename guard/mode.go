@@ -51,10 +51,10 @@ func (m Mode) String() string {
 
 // lockOf returns the lock of a name for a request with that method. Readers have no tokens.
 func (m Mode) lockOf(locks *core.Client, method, name string, fenced bool) core.Lock {
-	if !fenced || m == ModeRead || m == ModeReadWrite && readsOnly(method) {
-		return modes[m].lock(locks, method, name)
-	}
 	lock := modes[m].lock(locks, method, name)
+	if !fenced || m == ModeRead || m == ModeReadWrite && readsOnly(method) {
+		return lock
+	}
 	return *lock.Fenced()
 }
 

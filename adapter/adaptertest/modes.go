@@ -82,17 +82,12 @@ func fencedFairTokens(e *env) {
 // fencedReadWrite sends readers and writers of one name at once. No writer is beside another
 // request, and all are answered 200.
 func fencedReadWrite(e *env) {
-	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
+	e.forgetTokens()
 	var mu sync.Mutex
 	var readers, writers, written int
 	var last uint64
 	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
-		lease, ok := guard.LeaseFrom(r.Context())
-		if !ok {
-			e.Error("no lease")
-			return
-		}
-		token, fenced := lease.Token()
+		token, fenced := e.tokenOf(r)
 		mu.Lock()
 		if r.Method == "GET" {
 			readers++
@@ -135,19 +130,28 @@ func fencedReadWrite(e *env) {
 	}
 }
 
+// forgetTokens deletes the counter of tokens at the end of the test. Redisson never does.
+func (e *env) forgetTokens() {
+	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
+}
+
+// tokenOf returns the fencing token of a request's lease; ok is false if it has none.
+func (e *env) tokenOf(r *http.Request) (token uint64, ok bool) {
+	lease, ok := guard.LeaseFrom(r.Context())
+	if !ok {
+		e.Error("no lease")
+		return 0, false
+	}
+	return lease.Token()
+}
+
 // tokensGrow sends requests one after the other, and checks that each has a greater token.
 func (e *env) tokensGrow(mode func(*guard.Config)) {
 	e.Helper()
-	// Redisson never deletes it.
-	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
+	e.forgetTokens()
 	var last uint64
 	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
-		lease, ok := guard.LeaseFrom(r.Context())
-		if !ok {
-			e.Error("no lease")
-			return
-		}
-		token, ok := lease.Token()
+		token, ok := e.tokenOf(r)
 		if !ok || token <= last {
 			e.Errorf("token %d, %v, after %d", token, ok, last)
 		}

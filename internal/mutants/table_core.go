@@ -885,8 +885,8 @@ var coreMutants = []mutant{
 	{
 		promise: "a key beside the lock's proves no loss",
 		file:    "core/hold.go",
-		old:     "case h.overwritten():\n\t\tknown.Err",
-		new:     "case true:\n\t\tknown.Err",
+		old:     "known.WrongKind && h.overwritten() {",
+		new:     "known.WrongKind {",
 		nets:    []string{"core TestOverwritten_CompanionKeys", "core TestOnce_WrongKind"},
 	},
 }

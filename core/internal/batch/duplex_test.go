@@ -45,6 +45,16 @@ func waitForLines(t *testing.T, b *Batcher, n int) {
 	}
 }
 
+// eventually waits for what a lane does by itself, of which there is no event.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
 func mustAnswer(t *testing.T, b *Batcher, key string) {
 	t.Helper()
 	if r := b.stay(soonCall(key)); r.Err != nil {
@@ -157,9 +167,7 @@ func TestDuplex_SlowLineKeepsNoOtherBack(t *testing.T) {
 		calls = append(calls, soonCall(fmt.Sprint("held", i)))
 		b.Send(calls[i], time.Now())
 	}
-	for end := time.Now().Add(20 * time.Second); !allSlow(b) && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the held flights to be slow", func() bool { return allSlow(b) })
 	began := time.Now()
 	for i := range 50 {
 		mustAnswer(t, b, fmt.Sprint("free", i))
@@ -199,10 +207,8 @@ func TestDuplex_ClosedByTheServer(t *testing.T) {
 		}
 		l := b.server.of[Ordinary]
 		l.mu.Lock()
-		for _, d := range l.lines { // the end of the connection has arrived
-			for end := time.Now().Add(10 * time.Second); !d.peer.hasEnded() && time.Now().Before(end); {
-				time.Sleep(time.Millisecond)
-			}
+		for _, d := range l.lines {
+			eventually(t, "the end of the connection to arrive", d.peer.hasEnded)
 		}
 		l.mu.Unlock()
 		mustAnswer(t, b, "k")
@@ -276,13 +282,17 @@ func TestDuplex_SharedWhileAnotherIsDialed(t *testing.T) {
 	t.Parallel()
 	b, proxy := lined(t)
 	l := b.server.of[Ordinary]
-	l.mu.Lock()
-	for l.dialing { // the line that waitForLines has waited for is not the last one to be dialed
-		l.mu.Unlock()
-		time.Sleep(time.Millisecond)
+	// The line that waitForLines has waited for is not the last one to be dialed.
+	eventually(t, "a pause between two dials", func() bool {
 		l.mu.Lock()
-	}
-	l.dialing = true // for the rest of the test
+		defer l.mu.Unlock()
+		if l.dialing {
+			return false
+		}
+		l.dialing = true // The test ends it.
+		return true
+	})
+	l.mu.Lock()
 	for _, d := range l.lines[1:] {
 		d.retire()
 	}
@@ -299,17 +309,11 @@ func TestDuplex_SharedWhileAnotherIsDialed(t *testing.T) {
 			}
 		})
 	}
-	shared := func() int {
+	eventually(t, "all but a few flights to share the line", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.lines[0].users
-	}
-	for end := time.Now().Add(20 * time.Second); shared() < callers-pooled.most && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
-	if n := shared(); n < callers-pooled.most {
-		t.Errorf("%d of %d flights share the line, want %d", n, callers, callers-pooled.most)
-	}
+		return l.lines[0].users == callers-pooled.most
+	})
 	held.Remove()
 	held.Release()
 	answered.Wait()

@@ -29,7 +29,7 @@ type Refusal struct {
 	Out    bool // another goroutine has removed the waiter
 	NoWait bool // it makes one attempt
 	Queued bool // Redis keeps the queue
-	Place  int  // in that queue, from 1; 0: it has none yet
+	Place  int  // its place in that queue, from 1; 0: it has none yet
 	First  bool // no other waiter of this process is before it, so it polls for them
 	Hears  bool // its subscription is confirmed
 }

@@ -28,7 +28,7 @@ type HandOver struct {
 	LeaseLeft bool  // the released lease would still last
 
 	Here   bool // the heir still waits
-	Queued bool // with a place in Redis's queue
+	Queued bool // Redis keeps the queue, and the heir has a place there
 	Place  Left // what its earlier attempts have left with the same wire owner
 	Forced bool // ForceUnlock took the lock from it
 	Late   bool // its lease is over
@@ -43,7 +43,7 @@ type HandOverVerdict struct {
 	Err      error // what Release returns, if Over
 	Heir     Left  // what goes with the heir's wire owner, if it holds the lock or waits on with it
 	KeepsOn  bool  // the heir waits on with the same wire owner
-	// CleanHeir and CleanHold are what is to be freed in Redis.
+	// CleanHeir and CleanHold say what a clean-up must free in Redis.
 	CleanHeir, CleanHold Left
 	Wake                 bool // the first waiter tries: an heir could not meanwhile
 }

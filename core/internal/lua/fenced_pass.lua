@@ -1,5 +1,5 @@
--- Hands a fenced plain lock, or the fenced write side, over from one hold to another. A repeat draws another token; see
--- fenced_draw.lua.
+-- Hands a fenced plain lock, or a fenced write side, over from one hold to another. A repeat draws
+-- another token; see fenced_draw.lua.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  counter of fencing tokens

@@ -353,7 +353,8 @@ func Pass(key, from, to string, lease time.Duration) Call {
 	return c
 }
 
-// PassFenced is Pass with a token, for a fenced plain lock or write side; see fenced_pass.lua. ReadPass reads its reply.
+// PassFenced is Pass with a token, for a fenced plain lock or write side; see fenced_pass.lua.
+// ReadPass reads its reply.
 func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	c := call(fencedPass, 2, 3)
 	c.add(key, counter, from, to, lease.Milliseconds())

@@ -218,10 +218,12 @@ func (own *owner) dropReads() {
 	for own.shared() > 0 {
 		own.hold.Leave(true)
 	}
-	if taken := own.hold.Turn.Taken(); taken {
-		_, _ = own.hold.Plan(claim.NoEntry)
-	} else {
-		_, _, _ = own.plan(claim.NoEntry)
+	underWay := own.hold.Turn.Taken() // then what it has sent is no longer sure either
+	if !underWay {
+		own.hold.Turn.Take()
+	}
+	own.hold.Plan(claim.NoEntry)
+	if !underWay {
 		own.hold.Turn.Pass()
 	}
 	own.unsure = true
@@ -237,7 +239,7 @@ func (m *Model) free(s *State, o int, c command) bool {
 	own := &s.owners[o]
 	own.phase = freeing
 	own.hold.Leave(own.shared() > 0)
-	_, _, _ = own.plan(claim.NoEntry)
+	own.plan(claim.NoEntry)
 	return s.send(message{command: c})
 }
 
@@ -261,6 +263,6 @@ func (m *Model) pass(s *State, o, to int) bool {
 	}
 	own.phase, next.phase = passing, heir
 	own.hold.Leave(false)
-	_, _, _ = own.plan(claim.NoEntry)
+	own.plan(claim.NoEntry)
 	return s.send(message{command: command{op: opPass, from: wireOf(o, 0), to: wireOf(to, 0), lease: next.lease}})
 }
