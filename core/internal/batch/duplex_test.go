@@ -322,6 +322,61 @@ func TestDuplex_SharedWhileAnotherIsDialed(t *testing.T) {
 	l.mu.Unlock()
 }
 
+// The replies to callers that have left are read by the one whose reply comes first, while the runners
+// that go on for them look at their flights.
+func TestDuplex_AnotherReadsForThoseThatLeft(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	l := b.server.of[Ordinary]
+	eventually(t, "the lane to have one line and to dial no other", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.dialAt = time.Now().Add(time.Hour)
+		for _, d := range l.lines[1:] {
+			d.retire()
+		}
+		l.lines = l.lines[:1]
+		l.trip.reset(time.Second, time.Now()) // far away, so that each call is a flight
+		return !l.dialing
+	})
+	line := l.lines[0]
+	flying := func(n int) func() bool {
+		return func() bool {
+			line.mu.Lock()
+			defer line.mu.Unlock()
+			return line.flights.len() == n
+		}
+	}
+	for range 100 {
+		held := proxy.OnEvery(probes, redistest.HoldReply)
+		first := make(chan Reply, 1)
+		go func() { first <- b.stay(soonCall("first")) }()
+		eventually(t, "the first flight", flying(1))
+		ctx, leave := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		for range 20 {
+			callers.Go(func() {
+				c := soonCall("k")
+				r, left := b.Do(c, time.Now(), Until{Context: ctx})
+				if left {
+					r = <-c.Reply
+				}
+				if r.Err != nil {
+					t.Error(r.Err)
+				}
+			})
+		}
+		eventually(t, "the flights of all callers", flying(21))
+		held.Remove()
+		go leave()
+		held.Release()
+		callers.Wait()
+		if r := <-first; r.Err != nil {
+			t.Error(r.Err)
+		}
+	}
+}
+
 // Many callers get their own replies, in parcels near the server and on shared lines far from it, while
 // others leave.
 func TestDuplex_Crowd(t *testing.T) {
