@@ -242,7 +242,7 @@ func waitAndLeave(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
 		eventually(t, fmt.Sprint(n, " waiters"), func() bool {
-			return theirs.c.Stats().Waiting == n && (!theirs.kind.queued || s.length(wire.FairQueue(theirs.key)) == int64(n))
+			return theirs.c.Stats().Waiting == n && (!theirs.kind.RedisQueue || s.length(wire.FairQueue(theirs.key)) == int64(n))
 		})
 	}
 	patient := acquireAsync(bg, theirs, AcquireOptions{WaitTime: patience})

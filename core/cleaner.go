@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"maps"
 	"slices"
 	"sync"
@@ -29,7 +30,7 @@ type cleaner struct {
 
 type cleanup struct {
 	call   lua.Call
-	counts holdCounts
+	counts kinds.Counts
 	claim  claim.Cleanup
 	entry  schedule.Entry
 }
@@ -49,14 +50,14 @@ func newCleaner(c *engine, freed func(key string)) *cleaner {
 func joined(all []*cleanup) (groups [][]*cleanup) {
 	latest := make(map[string]int) // the group of each key
 	for _, u := range all {
-		i, known := latest[u.counts.key]
+		i, known := latest[u.counts.Key]
 		if known && u.claim.Failures() == 0 && len(groups[i]) < lua.MostJoined && u.call.Joins(groups[i][0].call) {
 			groups[i] = append(groups[i], u)
 			continue
 		}
 		groups = append(groups, []*cleanup{u})
 		if u.claim.Failures() == 0 {
-			latest[u.counts.key] = len(groups) - 1
+			latest[u.counts.Key] = len(groups) - 1
 		}
 	}
 	return groups
@@ -68,7 +69,7 @@ const gathering = 2 * time.Millisecond
 // add schedules a call that frees what may be left of a wire owner. It runs at once if something
 // may be there now. If only strays may be coming, Redis has just answered, and the call runs after
 // CommandTimeout.
-func (cl *cleaner) add(call lua.Call, g holdCounts, lease time.Duration, left claim.Left) {
+func (cl *cleaner) add(call lua.Call, g kinds.Counts, lease time.Duration, left claim.Left) {
 	if left.None() {
 		return
 	}
@@ -98,7 +99,7 @@ func (cl *cleaner) run(together []*cleanup) {
 	sure, err := cl.free(together)
 	for _, u := range together {
 		if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
-			cl.c.logFault("reqlock: a lock could not be freed before its lease expired", u.counts.key, u.counts.field, 1, err)
+			cl.c.logFault("reqlock: a lock could not be freed before its lease expired", u.counts.Key, u.counts.Wire, 1, err)
 		}
 	}
 }
@@ -147,7 +148,7 @@ func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
 	}
 	freed, rest, _, err := c.sendRelease(x)
 	if freed {
-		cl.freed(together[0].counts.key)
+		cl.freed(together[0].counts.Key)
 	}
 	if err == nil && rest {
 		err = errSlotMoving

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
@@ -75,6 +76,18 @@ func (e *engine) beat() time.Duration { return e.opts.WatchdogTimeout / 3 }
 // twoBeats returns the longest time until the next renewal of a lease has ended: a beat until it is
 // sent, and a beat for its reply.
 func (e *engine) twoBeats() time.Duration { return 2 * e.beat() }
+
+// settings returns what the scripts of all kinds are told.
+func (e *engine) settings() kinds.Settings {
+	return kinds.Settings{
+		Publish:         e.publishMode().publishCommands(),
+		Cluster:         e.inCluster(),
+		FairBudget:      e.opts.FairWaitTimeout,
+		FairGrace:       e.pauses.absent,
+		FairAbsentPause: absentPause,
+		CountsListeners: e.countsListeners(),
+	}
+}
 
 // leaseTime returns a lease as it is sent to Redis, in whole milliseconds. A d of 0 is the
 // watchdog's lease.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -196,14 +197,14 @@ func (t *unsubscribeTimer) ring() {
 func (e *entry) subscribeLocked(w *waiter) {
 	if p := w.place(); p != nil {
 		if p.channel == nil {
-			p.channel, _ = e.engine().hub.Subscribe(w.kind.channel(e.key, p.field), w)
+			p.channel, _ = e.engine().hub.Subscribe(w.kind.Channel(e.key, p.field), w)
 		}
 		return
 	}
 	if e.channel != nil {
 		return
 	}
-	channel, confirmed := e.engine().hub.Subscribe(w.kind.channel(e.key, ""), e)
+	channel, confirmed := e.engine().hub.Subscribe(w.kind.Channel(e.key, ""), e)
 	e.channel = channel
 	if confirmed {
 		wake(e.queue.Wake()) // no confirmation will follow that would wake them
@@ -240,7 +241,7 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	at := h.first.acquired
 	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().reliedPause(false)))
 	wake(woken)
-	if w.kind.record != nil {
+	if w.kind.Record != nil {
 		e.waitedLocked()
 	}
 	if next != nil {
@@ -267,7 +268,7 @@ func (e *entry) waitedLocked() {
 // outrunLocked reports whether the grant of h displaces a hold that was granted after the command for
 // h was sent. Redis may then have executed the command before or after that grant.
 func (e *entry) outrunLocked(h *hold, sent clock.Moment) bool {
-	if h.kind.shared && e.holds.exclusive == 0 {
+	if h.kind.Shared && e.holds.exclusive == 0 {
 		return false
 	}
 	for other := e.holds.first; other != nil; other = other.next {
@@ -280,14 +281,14 @@ func (e *entry) outrunLocked(h *hold, sent clock.Moment) bool {
 
 // displaces reports whether the grant of h proves that another hold is lost.
 func (h *hold) displaces(other *hold) bool {
-	return other != h && other.claim.State() == claim.Held && (!h.kind.shared || other.claim.Levels().Exclusive > 0)
+	return other != h && other.claim.State() == claim.Held && (!h.kind.Shared || other.claim.Levels().Exclusive > 0)
 }
 
 // displaceLocked ends every other hold that the grant of h proves lost: its key was deleted,
 // evicted, or lost in a failover. Acquire returns h only after that, so that two leases of one
 // client are never valid at the same time. The caller passes the result to finishLosses.
 func (e *entry) displaceLocked(h *hold) (displaced []loss) {
-	if h.kind.shared && e.holds.exclusive == 0 {
+	if h.kind.Shared && e.holds.exclusive == 0 {
 		return nil
 	}
 	for other := e.holds.first; other != nil; other = other.next {
@@ -351,7 +352,7 @@ func (e *entry) echoes() int {
 func (e *entry) dismissLocked(arrivals uint32, err error) {
 	_, isRecord := err.(*recorded)
 	out, woken := e.queue.Dismiss(arrivals, func(w *claim.Waiter[*waiter]) bool {
-		return isRecord && w.Item.kind.record == nil || err == ErrUnrecorded && !w.Item.kind.looks || w.Item.outlasts(err)
+		return isRecord && w.Item.kind.Record == nil || err == ErrUnrecorded && !w.Item.kind.Looks || w.Item.outlasts(err)
 	})
 	failAll(out, err)
 	wake(woken)
@@ -362,7 +363,7 @@ func (e *entry) dismissLocked(arrivals uint32, err error) {
 // Redis.
 func (e *entry) deliverLocked(h *hold, r *lua.Record, sent clock.Instant) {
 	if e.queue.Len() > 0 && e.engine().clock().Since(sent) < r.TTL {
-		e.dismissLocked(e.queue.Arrivals(), &recorded{[]byte(r.Value), h.kind.marks.Binding})
+		e.dismissLocked(e.queue.Arrivals(), &recorded{[]byte(r.Value), h.kind.Marks.Binding})
 	}
 }
 
@@ -436,12 +437,12 @@ func (e *entry) ttlLocked() time.Duration {
 
 // heldFromLocked reports whether this process holds the lock for a caller of that origin, and so
 // that it excludes k.
-func (e *entry) heldFromLocked(origin *lineage.Link, k *kind) bool {
-	if k.shared && e.holds.exclusive == 0 {
+func (e *entry) heldFromLocked(origin *lineage.Link, k *kinds.Kind) bool {
+	if k.Shared && e.holds.exclusive == 0 {
 		return false
 	}
 	for h := e.holds.first; h != nil; h = h.next {
-		if h.claim.State() == claim.Held && h.link != nil && h.link.Origin() == origin && (!k.shared || h.claim.Sure().Exclusive > 0) {
+		if h.claim.State() == claim.Held && h.link != nil && h.link.Origin() == origin && (!k.Shared || h.claim.Sure().Exclusive > 0) {
 			return true
 		}
 	}
@@ -450,12 +451,12 @@ func (e *entry) heldFromLocked(origin *lineage.Link, k *kind) bool {
 
 // heldLocked reports whether an owner that excludes k holds the lock, in this process or, by the
 // last reply of Redis, elsewhere.
-func (e *entry) heldLocked(k *kind) bool {
-	if k.shared && e.holds.exclusive == 0 {
+func (e *entry) heldLocked(k *kinds.Kind) bool {
+	if k.Shared && e.holds.exclusive == 0 {
 		return e.ttlLocked() != 0
 	}
 	for h := e.holds.first; h != nil; h = h.next {
-		if !k.shared || h.claim.Sure().Exclusive > 0 {
+		if !k.Shared || h.claim.Sure().Exclusive > 0 {
 			return true
 		}
 	}

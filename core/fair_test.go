@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"math"
 	"slices"
 	"strings"
@@ -435,7 +436,7 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 		t.Run(fmt.Sprintf("%T %v", test.rdb, test.mode), func(t *testing.T) {
 			c := newLooseClient(t, test.rdb, func(o *Options) { o.PublishMode = test.mode })
 			defer c.Close(bg)
-			if got := c.fair("a").Counts; got != test.want {
+			if got := c.settings().CountsListeners; got != test.want {
 				t.Errorf("counted: %v, want %v", got, test.want)
 			}
 		})
@@ -449,7 +450,7 @@ func TestFair_StrayDoesNotQueue(t *testing.T) {
 	c := b.client(t)
 	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
-	x := c.ops.Op(fairLock.acquire(c.engine, try{key: "a", field: "stray:1", lease: time.Minute, notAfter: late}), patience)
+	x := c.ops.Op(kinds.Fair.Acquire(c.settings(), kinds.Try{Key: "a", Wire: "stray:1", Lease: time.Minute, NotAfter: late}), patience)
 	answer, err := x.Run(redisop.Until{})
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"slices"
 	"strings"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
 // ForceUnlock frees the lock, whichever owner holds it, and reports whether it was held. Leases of
@@ -28,7 +28,7 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	fields, err := l.holders(ctx)
 	if err == nil && len(fields) > 0 {
 		// An owner that is gone has released it meanwhile, or lost it to a try without a reply.
-		_, _, err = l.takeFrom(ctx, l.bothSides(fields))
+		_, _, err = l.takeFrom(ctx, l.kind.Whole(fields))
 	}
 	if err != nil {
 		return false, opErr("force-unlock", l.label(), err)
@@ -48,31 +48,26 @@ type Forced struct {
 // such as one that package inspect has found. It takes the lock from these owners only, in one
 // step: one that acquires the lock meanwhile keeps it. Owners are as in Redis, where that of a
 // writer ends with ":write"; a writer loses its read levels as well. Options.NameMapper is not
-// applied. kindName is "lock", "fair", "fenced", "read", "write" or "once".
+// applied. kindName is one of Kinds.
 //
 // If the reply to a try was lost and a later one does not find an owner, ForceUnlockOwners cannot
 // tell whether the owner has lost the lock or released it. It then returns an error that names the
 // owner, beside what it knows. After any other error of Redis, Forced has only owners of this
 // client. An unknown kind, and no owners, are ErrInvalidOptions.
 func (c *Client) ForceUnlockOwners(ctx context.Context, key, kindName string, owners []string) (Forced, error) {
-	l := &Lock{c: c, name: key, key: key, err: c.checkSlot(key)}
-	for _, k := range []*kind{plainLock, fairLock, fencedLock, readLock, writeLock} {
-		if k.name == kindName || kindName == "once" && k == plainLock {
-			l.kind = k
-		}
-	}
+	l := &Lock{c: c, kind: kinds.Named(kindName), name: key, key: key, err: c.checkSlot(key)}
 	switch {
 	case key == "":
 		l.err = invalid(ErrInvalidName, "it is empty")
 	case l.kind == nil:
-		l.err = invalid(ErrInvalidOptions, "there is no kind of lock %q", kindName)
+		l.err = invalid(ErrInvalidOptions, "there is no kind of lock %q; use one of %q", kindName, Kinds())
 	case len(owners) == 0:
 		l.err = invalid(ErrInvalidOptions, "there are no owners to take the lock from")
 	}
 	if l.err != nil {
 		return Forced{}, opErr("force-unlock", l.label(), l.err)
 	}
-	forced, unsure, err := l.takeFrom(ctx, l.bothSides(slices.Clone(owners)))
+	forced, unsure, err := l.takeFrom(ctx, l.kind.Whole(owners))
 	if err == nil && len(unsure) > 0 {
 		err = fmt.Errorf("the reply to a try was lost; then %s did not hold it: taken by that try, or released",
 			strings.Join(unsure, " and "))
@@ -92,7 +87,7 @@ func (l *Lock) takeFrom(ctx context.Context, fields []string) (forced Forced, un
 	slices.Sort(fields)
 	fields = slices.Compact(fields)
 	lost := l.lose(fields)
-	call := l.kind.force(l.c.engine, l.key, fields)
+	call := l.kind.Force(l.c.engine.settings(), l.key, fields)
 	x := l.c.ops.Op(call, l.c.opts.CommandTimeout)
 	reply, err := l.c.runOp(ctx, x)
 	var taken []bool
@@ -121,24 +116,10 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	fields, err := lua.ReadHolders(answer)
-	if len(fields) > 0 && l.kind.side != slices.Contains(fields, wire.ModeField) {
+	if !l.kind.Fits(fields) {
 		return nil, cmp.Or(err, ErrWrongKind)
 	}
-	if l.kind.shared && slices.ContainsFunc(fields, wire.IsWriteField) {
-		return nil, err // the read levels belong to a writer
-	}
-	return slices.DeleteFunc(fields, func(f string) bool { return !l.kind.holds(f) }), err
-}
-
-// bothSides adds the fields of the read side of writers, because a writer loses both sides.
-func (l *Lock) bothSides(fields []string) []string {
-	if !l.kind.side || l.kind.shared {
-		return fields
-	}
-	for _, f := range fields {
-		fields = append(fields, wire.OwnerOf(f))
-	}
-	return fields
+	return l.kind.Held(fields), err
 }
 
 // lose ends the holds of this client that have these fields, which are sorted, including those that
@@ -146,11 +127,11 @@ func (l *Lock) bothSides(fields []string) []string {
 // it has ended, sorted: the cleaner may free them before the script does.
 func (l *Lock) lose(fields []string) (lost []string) {
 	e := l.c.names.lock(l.key)
-	taken := e.forceLocked(func(field string) bool { return contains(fields, l.kind.field(field)) })
+	taken := e.forceLocked(func(field string) bool { return contains(fields, l.kind.Field(field)) })
 	e.unlock()
 	for _, h := range taken {
 		if h.lose(ErrLockLost) {
-			lost = append(lost, l.kind.field(h.field))
+			lost = append(lost, l.kind.Field(h.field))
 		}
 	}
 	slices.Sort(lost)

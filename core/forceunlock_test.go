@@ -243,7 +243,7 @@ func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 				if i%3 > 0 {
 					time.Sleep(time.Duration(i%7) * 100 * time.Microsecond)
 				}
-				forced, err := by.ForceUnlockOwners(bg, "a", reader.kind.name, shown)
+				forced, err := by.ForceUnlockOwners(bg, "a", reader.kind.Name, shown)
 				if err != nil {
 					t.Fatal(err)
 				}

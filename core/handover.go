@@ -1,6 +1,7 @@
 package core
 
 import (
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
@@ -13,8 +14,8 @@ import (
 // command. send sends it, claim.HandOver decides, and applyLocked carries that out.
 type handover struct {
 	hold     *hold
-	last     *level     // the last lease of hold
-	counts   holdCounts // what hold has then: no level
+	last     *level       // the last lease of hold
+	counts   kinds.Counts // what hold has then: no level
 	heir     *waiter
 	to       *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
 	lease    *level // the first lease of to
@@ -33,9 +34,9 @@ type handover struct {
 // handOverLocked prepares a hand-over to the first waiter. It returns nil if the hold must be freed
 // instead. If Redis keeps the queue, the waiter is the first of this process, and Redis decides
 // whether it is the first of all.
-func (h *hold) handOverLocked(l *level, g holdCounts) *handover {
+func (h *hold) handOverLocked(l *level, g kinds.Counts) *handover {
 	e := h.entry
-	if h.kind.handOver == nil || h.claim.Deepest() > 0 || h.engine().state.Load() != open {
+	if h.kind.HandOver == nil || h.claim.Deepest() > 0 || h.engine().state.Load() != open {
 		return nil
 	}
 	first := e.queue.Heir(clock.Now())
@@ -62,7 +63,7 @@ func (o *handover) run() (over bool, err error) {
 // release can take the command's place.
 func (o *handover) send() {
 	c, h := o.hold.engine(), o.hold
-	call := h.kind.handOver(c, o.counts, o.to.field, o.lease.duration())
+	call := h.kind.HandOver(c.settings(), o.counts, o.to.field, o.lease.duration())
 	o.op = c.ops.Op(call, c.opts.CommandTimeout).Replicated().Hasty()
 	answer, err := o.op.Run(redisop.Until{})
 	var result lua.Answer
@@ -144,10 +145,10 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 	}
 	if !v.CleanHeir.None() {
 		g := o.to.countsLocked()
-		c.cleaner.add(o.to.kind.release(c, g), g, o.lease.duration(), v.CleanHeir)
+		c.cleaner.add(o.to.kind.Release(c.settings(), g), g, o.lease.duration(), v.CleanHeir)
 	}
 	if !v.CleanHold.None() {
-		c.cleaner.add(h.kind.release(c, o.counts), o.counts, h.longest, v.CleanHold)
+		c.cleaner.add(h.kind.Release(c.settings(), o.counts), o.counts, h.longest, v.CleanHold)
 	}
 	if v.Wake {
 		wake(e.queue.Wake())

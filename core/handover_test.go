@@ -477,7 +477,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 			if n := handed(); n != 0 {
 				t.Errorf("handed on %d times, to a waiter for another kind", n)
 			}
-			if _, ok := lease.Token(); ok != wanted.kind.fenced() {
+			if _, ok := lease.Token(); ok != wanted.kind.Fenced() {
 				t.Errorf("has a token: %v", ok)
 			}
 			mustRelease(t, lease)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"math"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 // A process may have a hundred thousand holds, each with its lease, so both are kept small.
 type hold struct {
 	entry *entry
-	kind  *kind         // of the first lease; the sides of a read/write lock share a hold
+	kind  *kinds.Kind   // of the first lease; the sides of a read/write lock share a hold
 	link  *lineage.Link // the lineage of the context that acquired it; nil: none
 	field string        // the wire owner
 	token uint64        // fencing token; 0: none
@@ -72,7 +73,7 @@ func (w *waiter) newHold(field string, left claim.Left, acquired clock.Moment) (
 		kind:  w.kind,
 		link:  w.link,
 		field: field,
-		claim: claim.NewHold(w.kind.shared, left),
+		claim: claim.NewHold(w.kind.Shared, left),
 	}
 	h.item.Hold, h.item.Slot = h, uint16(h.engine().slot(w.entry.key))
 	h.first.init(h, &w.request, acquired)
@@ -90,7 +91,7 @@ func (h *hold) unlock() { h.entry.unlock() }
 // addLocked adds a lease that Redis granted. sent is when its command was sent.
 func (h *hold) addLocked(l *level, sent, at clock.Instant) {
 	l.next, h.leases = h.leases, l
-	h.claim.Enter(l.kind.shared)
+	h.claim.Enter(l.kind.Shared)
 	h.prolongLocked(l, sent, at, l.duration())
 }
 
@@ -114,7 +115,7 @@ func (h *hold) dropLocked(l *level) {
 	for at := &h.leases; *at != nil; at = &(*at).next {
 		if *at == l {
 			*at, l.next = l.next, nil
-			h.claim.Leave(l.kind.shared)
+			h.claim.Leave(l.kind.Shared)
 			break
 		}
 	}
@@ -163,15 +164,15 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 }
 
 // countsLocked returns the hold's counts by its current leases.
-func (h *hold) countsLocked() holdCounts {
+func (h *hold) countsLocked() kinds.Counts {
 	return h.countsOfLocked(h.claim.Levels())
 }
 
 // countsOfLocked returns the hold's counts with the given levels.
-func (h *hold) countsOfLocked(n claim.Levels) holdCounts {
-	g := holdCounts{terms: &h.kind.terms, key: h.entry.key, field: h.field, Levels: n, deepest: h.claim.Deepest()}
+func (h *hold) countsOfLocked(n claim.Levels) kinds.Counts {
+	g := kinds.Counts{Terms: &h.kind.Terms, Key: h.entry.key, Wire: h.field, Levels: n, Deepest: h.claim.Deepest()}
 	if g.Shared > 0 {
-		g.need = h.neededTTLLocked()
+		g.Need = h.neededTTLLocked()
 	}
 	return g
 }
@@ -179,29 +180,29 @@ func (h *hold) countsOfLocked(n claim.Levels) holdCounts {
 // planCountsLocked returns the counts to send to Redis: one level for each lease, plus one of kind
 // more unless it is nil. The caller has the turn. The error says why the hold has ended, or that
 // the owner may not enter more.
-func (h *hold) planCountsLocked(more *kind) (holdCounts, error) {
+func (h *hold) planCountsLocked(more *kinds.Kind) (kinds.Counts, error) {
 	if err := h.endedLocked(); err != nil {
-		return holdCounts{}, err
+		return kinds.Counts{}, err
 	}
 	entry := claim.NoEntry
 	if more != nil {
-		entry = claim.EntryOf(more.shared)
+		entry = claim.EntryOf(more.Shared)
 	}
 	n, ok := h.claim.Plan(entry)
 	if !ok {
-		return holdCounts{}, ErrUpgrade
+		return kinds.Counts{}, ErrUpgrade
 	}
 	return h.countsOfLocked(n), nil
 }
 
-func (h *hold) planCounts(more *kind) (holdCounts, error) {
+func (h *hold) planCounts(more *kinds.Kind) (kinds.Counts, error) {
 	h.lock()
 	defer h.unlock()
 	return h.planCountsLocked(more)
 }
 
 // downgraded reports whether g turns a writer's hold into a reader's.
-func (h *hold) downgraded(g holdCounts) bool { return claim.Downgraded(h.kind.shared, g.Levels) }
+func (h *hold) downgraded(g kinds.Counts) bool { return claim.Downgraded(h.kind.Shared, g.Levels) }
 
 // turn returns the turn of the hold for the caller, who has it.
 func (h *hold) turn() turn {
@@ -240,7 +241,7 @@ func (h *hold) takeTurn(ctx context.Context) (turn, error) {
 // update calls applied, with the mutex locked, once Redis has accepted the command. If ctx ends
 // first, the turn is kept until the reply has arrived.
 func (h *hold) update(
-	ctx context.Context, more *kind, lease time.Duration, applied func(sent clock.Instant) error,
+	ctx context.Context, more *kinds.Kind, lease time.Duration, applied func(sent clock.Instant) error,
 ) error {
 	c, until := h.engine(), redisop.Until{Context: ctx}
 	_ = ctx.Done() // a nil ctx panics here, and not with the turn
@@ -257,7 +258,7 @@ func (h *hold) update(
 	if err != nil {
 		return err
 	}
-	x := c.ops.Op(h.kind.update(c, g, h.outlast(lease)), c.opts.CommandTimeout).Replicated()
+	x := c.ops.Op(h.kind.Update(c.settings(), g, h.outlast(lease)), c.opts.CommandTimeout).Replicated()
 	if more == nil { // an extension
 		x.UntilSent()
 	}
@@ -282,7 +283,7 @@ func (h *hold) update(
 
 // finishUpdate waits for an update whose caller has left. If Redis applied it, finishUpdate
 // restores the count. It has the turn.
-func (h *hold) finishUpdate(x *redisop.Op, g holdCounts) {
+func (h *hold) finishUpdate(x *redisop.Op, g kinds.Counts) {
 	answer, err := x.Await()
 	if h.apply(x, g, answer, err, noop) == nil {
 		h.sendCount()
@@ -290,7 +291,7 @@ func (h *hold) finishUpdate(x *redisop.Op, g holdCounts) {
 }
 
 // apply handles the reply to an update.
-func (h *hold) apply(x *redisop.Op, g holdCounts, answer any, err error, applied func(sent clock.Instant) error) error {
+func (h *hold) apply(x *redisop.Op, g kinds.Counts, answer any, err error, applied func(sent clock.Instant) error) error {
 	if err == ErrWrongKind && h.overwritten() {
 		return h.loseBy(errOverwritten)
 	}
@@ -343,20 +344,20 @@ func (h *hold) sendCount() {
 }
 
 // trySendCount makes one attempt and returns the counts it sent.
-func (h *hold) trySendCount() (holdCounts, error) {
+func (h *hold) trySendCount() (kinds.Counts, error) {
 	c := h.engine()
 	g, err := h.planCounts(nil)
 	if err != nil || g.Total() == 0 {
 		return g, nil
 	}
-	x := c.ops.Op(h.kind.update(c, g, 0), c.opts.CommandTimeout).UntilSent()
+	x := c.ops.Op(h.kind.Update(c.settings(), g, 0), c.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
 	return g, h.apply(x, g, answer, err, noop)
 }
 
 // retryDowngrade resends the count in the background until Redis accepts it, if it is that of a
 // downgrade. Until then no reader can enter, and the next change may be hours away.
-func (h *hold) retryDowngrade(g holdCounts) {
+func (h *hold) retryDowngrade(g kinds.Counts) {
 	if !h.downgraded(g) {
 		return
 	}
@@ -381,7 +382,7 @@ func (h *hold) retryDowngrade(g holdCounts) {
 // A releasePlan is how to release a lease in Redis.
 type releasePlan struct {
 	way    claim.Way
-	counts holdCounts
+	counts kinds.Counts
 	ending
 	handover *handover
 	err      error // why the hold had ended already
@@ -451,11 +452,11 @@ func (h *hold) releaseWith(t turn, l *level) error {
 
 // lower sends the count of the remaining leases, with the record r unless it is nil. The caller has
 // the turn.
-func (h *hold) lower(g holdCounts, r *lua.Record) error {
+func (h *hold) lower(g kinds.Counts, r *lua.Record) error {
 	c := h.engine()
-	call := h.kind.update(c, g, 0)
+	call := h.kind.Update(c.settings(), g, 0)
 	if r != nil {
-		call = h.kind.record(c, g, *r)
+		call = h.kind.Record(c.settings(), g, *r)
 	}
 	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
@@ -473,13 +474,13 @@ func (h *hold) lower(g holdCounts, r *lua.Record) error {
 
 // free frees the hold in Redis. The caller has the turn. l is its last lease. On return the hold has
 // ended, whatever Redis replied. The cleaner frees what may be left.
-func (h *hold) free(l *level, g holdCounts, e ending) error {
+func (h *hold) free(l *level, g kinds.Counts, e ending) error {
 	c, r := h.engine(), e.record
 	var call lua.Call
 	if r != nil {
-		call = h.kind.record(c, g, *r)
+		call = h.kind.Record(c.settings(), g, *r)
 	} else {
-		call = h.kind.freeing(c, g, lua.Removal{Binding: e.withdrawn})
+		call = h.kind.Free(c.settings(), g, lua.Removal{Binding: e.withdrawn})
 	}
 	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
 	defer x.Recycle()
@@ -488,7 +489,7 @@ func (h *hold) free(l *level, g holdCounts, e ending) error {
 	var refused error
 	if r != nil && r.Spare != "" && err != nil && x.Failed() {
 		refused, r = err, &lua.Record{Value: r.Spare, TTL: r.TTL}
-		call = h.kind.record(c, g, *r) // the cleaner may have to send it again
+		call = h.kind.Record(c.settings(), g, *r) // the cleaner may have to send it again
 		x.Replace(call)
 		there, rest, listeners, err = c.sendRelease(x)
 	}
@@ -518,15 +519,15 @@ func (h *hold) free(l *level, g holdCounts, e ending) error {
 }
 
 // cleanUpCall returns what the cleaner sends after a release, which sent call.
-func (h *hold) cleanUpCall(v claim.ReleaseVerdict, call lua.Call, g holdCounts, e ending) lua.Call {
+func (h *hold) cleanUpCall(v claim.ReleaseVerdict, call lua.Call, g kinds.Counts, e ending) lua.Call {
 	switch v.Call {
 	case claim.PlainCall:
-		call = h.kind.release(h.engine(), g)
+		call = h.kind.Release(h.engine().settings(), g)
 		if alone, ok := call.WithoutRest(); ok && v.Alone {
 			return alone
 		}
 	case claim.GoneCall:
-		call = h.kind.freeing(h.engine(), g, lua.Removal{Gone: true, Binding: e.withdrawn})
+		call = h.kind.Free(h.engine().settings(), g, lua.Removal{Gone: true, Binding: e.withdrawn})
 	}
 	return call
 }
@@ -582,7 +583,7 @@ func (l loss) finish() {
 	}
 	h.lock()
 	g, c := h.countsLocked(), h.engine()
-	c.cleaner.add(h.kind.release(c, g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
+	c.cleaner.add(h.kind.Release(c.settings(), g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
 	h.unlock()
@@ -625,7 +626,7 @@ func (h *hold) renewable() lua.Renewable {
 func (h *hold) renewalLocked() lua.Renewable {
 	g := h.countsLocked()
 	g.Levels = h.claim.Sure()
-	r := h.kind.renew(g)
+	r := h.kind.Renew(g)
 	r.Lease = h.neededTTLLocked()
 	if h.excess != nil && !h.claim.Turn.Taken() { // no command is under way that needs more
 		r.Seen = h.excess.expiry

@@ -20,7 +20,7 @@ func (s *holdSet) add(h *hold) {
 	}
 	s.first = h
 	s.len++
-	if !h.kind.shared {
+	if !h.kind.Shared {
 		s.exclusive++
 	}
 	if s.byOwner == nil && s.len > fewHolds {
@@ -51,7 +51,7 @@ func (s *holdSet) remove(h *hold) bool {
 	}
 	h.next, h.prev = nil, nil
 	s.len--
-	if !h.kind.shared {
+	if !h.kind.Shared {
 		s.exclusive--
 	}
 	if s.byOwner[h.owner()] == h {

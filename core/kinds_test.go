@@ -1,6 +1,11 @@
 package core
 
-import "testing"
+import (
+	"slices"
+	"testing"
+
+	"github.com/reqlock/reqlock/core/internal/kinds"
+)
 
 // A lockKind is a kind of lock.
 type lockKind struct {
@@ -18,6 +23,21 @@ var lockKinds = map[string]lockKind{
 	"fenced-fair":  {lock: fencedFairLock, rival: fencedFairLock},
 	"fenced-write": {lock: fencedWriteSide, rival: fencedWriteSide},
 	"read":         {lock: readSide, rival: writeSide, shared: true},
+}
+
+// lockKinds must not miss a kind.
+func TestLockKinds(t *testing.T) {
+	t.Parallel()
+	c := newBundle(t).client(t)
+	var tested []*kinds.Kind
+	for _, kind := range lockKinds {
+		tested = append(tested, kind.lock(c, "a").kind)
+	}
+	for _, k := range kinds.All() {
+		if k.Record == nil && !slices.Contains(tested, k) { // a Once is no Lock
+			t.Errorf("no test runs for the kind %q, fenced: %v", k.Name, k.Fenced())
+		}
+	}
 }
 
 func readSide(c *Client, name string) *Lock  { return c.ReadWriteLock(name).Read() }

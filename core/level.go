@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"sync"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 type level struct {
 	Lease
 	hold     *hold
-	kind     *kind
+	kind     *kinds.Kind
 	acquired clock.Moment
 
 	// Guarded by the shard's mutex.
@@ -66,7 +67,7 @@ func (l *level) leftAtLocked(at clock.Instant) time.Duration {
 // does. So does a read lease with more than a renewal interval left: all readers share one TTL, and
 // each renewal by Redisson sets it to Redisson's own value.
 func (l *level) needsRenewalLocked(at clock.Instant) bool {
-	return l.watched || l.kind.shared && l.leftAtLocked(at) > l.hold.engine().beat()
+	return l.watched || l.kind.Shared && l.leftAtLocked(at) > l.hold.engine().beat()
 }
 
 // setAlarmLocked sets the alarm to when the lease expires, unless the watchdog will look at the
@@ -244,7 +245,7 @@ func (l *level) countLoss() {
 	c.losses.add(Loss{
 		Name:       l.name,
 		Key:        h.entry.key,
-		Kind:       l.kind.name,
+		Kind:       l.kind.Name,
 		Owner:      h.field,
 		At:         time.Now(),
 		Held:       clock.Now().Since(l.acquired),
@@ -255,7 +256,7 @@ func (l *level) countLoss() {
 func (l *level) event(err error) Event {
 	return Event{
 		Name:  l.name,
-		Kind:  l.kind.name,
+		Kind:  l.kind.Name,
 		Owner: l.hold.field,
 		Held:  clock.Now().Since(l.acquired),
 		Lease: l.fixed,

@@ -3,6 +3,7 @@ package core
 import (
 	"cmp"
 	"context"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -19,7 +20,7 @@ type Locker interface {
 // are the same lock.
 type Lock struct {
 	c    *Client
-	kind *kind
+	kind *kinds.Kind
 	name string
 	key  string
 	err  error // why the name cannot work
@@ -37,7 +38,7 @@ type Lock struct {
 // with a LeaseTime is not renewed: it is lost when it is next used, or when it expires. Redisson:
 // getLock.
 func (c *Client) Lock(name string) *Lock {
-	l := c.newLock(plainLock, name)
+	l := c.newLock(kinds.Plain, name)
 	return &l
 }
 
@@ -51,7 +52,7 @@ func (c *Client) Lock(name string) *Lock {
 // plain channels in a cluster, the dead are skipped in this way, those of one process together.
 // Redisson: getFairLock.
 func (c *Client) FairLock(name string) *Lock {
-	l := c.newLock(fairLock, name)
+	l := c.newLock(kinds.Fair, name)
 	return &l
 }
 
@@ -65,7 +66,7 @@ func (c *Client) FairLock(name string) *Lock {
 // far, such as the current time in nanoseconds. FencedLock is Lock with Fenced. Redisson:
 // getFencedLock.
 func (c *Client) FencedLock(name string) *Lock {
-	l := c.newLock(fencedLock, name)
+	l := c.newLock(kinds.Fenced, name)
 	return &l
 }
 
@@ -78,7 +79,7 @@ func (c *Client) FencedLock(name string) *Lock {
 // fenced read side returns ErrInvalidOptions. A reader below a fenced writer has the writer's token.
 func (l *Lock) Fenced() *Lock {
 	f := *l
-	f.kind = l.kind.withTokens()
+	f.kind = l.kind.WithTokens()
 	if f.kind == nil {
 		f.kind = l.kind
 		f.err = cmp.Or(f.err, invalid(ErrInvalidOptions, "the read side of a read/write lock has no fencing tokens; use Fenced for its write side"))
@@ -102,7 +103,7 @@ type ReadWriteLock struct{ read, write Lock }
 // while a reader holds it. Clients of this package never shorten the TTL, so their WatchdogTimeouts
 // may differ. Redisson: getReadWriteLock.
 func (c *Client) ReadWriteLock(name string) *ReadWriteLock {
-	return &ReadWriteLock{read: c.newLock(readLock, name), write: c.newLock(writeLock, name)}
+	return &ReadWriteLock{read: c.newLock(kinds.Read, name), write: c.newLock(kinds.Write, name)}
 }
 
 // Read returns the side that readers share. Redisson: readLock.
@@ -112,12 +113,12 @@ func (l *ReadWriteLock) Read() *Lock { return &l.read }
 func (l *ReadWriteLock) Write() *Lock { return &l.write }
 
 // newLock returns a lock by value, so that one that its user keeps elsewhere is not allocated.
-func (c *Client) newLock(k *kind, name string) Lock {
+func (c *Client) newLock(k *kinds.Kind, name string) Lock {
 	l := Lock{c: c, kind: k, name: name, key: name}
 	if c.opts.NameMapper != nil {
 		l.key = c.opts.NameMapper(name)
 	}
-	if k == fencedLock {
+	if k == kinds.Fenced {
 		c.drawsTokens()
 	}
 	switch {
@@ -162,7 +163,7 @@ func (l *Lock) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error)
 // isLocked.
 func (l *Lock) IsLocked(ctx context.Context) (bool, error) {
 	state, err := l.inspect(ctx, "")
-	return l.kind.locked(state), err
+	return l.kind.Locked(state), err
 }
 
 // IsHeld reports whether Acquire with ctx would re-enter the lock. Redisson: isHeldByCurrentThread.
@@ -178,7 +179,7 @@ func (l *Lock) HoldCount(ctx context.Context) (int, error) {
 	if field == "" && l.err == nil {
 		return 0, nil
 	}
-	state, err := l.inspect(ctx, l.kind.field(field))
+	state, err := l.inspect(ctx, l.kind.Field(field))
 	return state.Count, err
 }
 

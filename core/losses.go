@@ -10,7 +10,7 @@ import (
 type Loss struct {
 	Name  string        // the lock's name, as it was given to the client
 	Key   string        // in Redis
-	Kind  string        // "lock", "fair", "fenced", "read", "write" or "once"
+	Kind  string        // one of Kinds
 	Owner string        // wire owner
 	At    time.Time     // when the loss was found
 	Held  time.Duration // until then

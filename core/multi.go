@@ -91,7 +91,7 @@ func addressOf(l Locker) string {
 // rank orders the locks of one name. A reader cannot take the write lock, so that comes first.
 func rank(l Locker) int {
 	if l, ok := l.(*Lock); ok {
-		return l.kind.rank
+		return l.kind.Rank
 	}
 	return 0
 }
@@ -132,7 +132,7 @@ func checkOverlaps(locks []Locker) error {
 	for i, l := range locks {
 		for j, other := range locks[:i] {
 			shared := overlap(other, l, func(a, b part) bool {
-				return (a.ofRed || b.ofRed) && !(a.lock.kind.shared && b.lock.kind.shared)
+				return (a.ofRed || b.ofRed) && !(a.lock.kind.Shared && b.lock.kind.Shared)
 			})
 			if shared != nil {
 				return invalid(ErrInvalidOptions, "locks %d and %d of core.MultiLock both contain the lock %s, "+
@@ -301,7 +301,7 @@ func (m *multi) twins(matter func(a, b *Lock) bool) bool {
 	for i, x := range all {
 		for _, y := range all[:i] {
 			a, b := x.lock, y.lock
-			if a.key == b.key && a.c != b.c && !(a.kind.shared && b.kind.shared) && matter(a, b) {
+			if a.key == b.key && a.c != b.c && !(a.kind.Shared && b.kind.Shared) && matter(a, b) {
 				return true
 			}
 		}

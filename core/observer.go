@@ -29,7 +29,7 @@ type Observer struct {
 // An Event describes what happened to a lock.
 type Event struct {
 	Name   string        // the lock's name, in full
-	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
+	Kind   string        // one of Kinds
 	Owner  string        // wire owner, the field in Redis; empty if there is none yet
 	Waited time.Duration // since Acquire was called; in Waiting, Acquired, NotAcquired and Retrying
 	Held   time.Duration // since the lock was acquired; in Released, Lost and RenewFailed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/lua"
@@ -32,7 +33,7 @@ import (
 // holds no state.
 type Once struct {
 	lock  Lock
-	kind  kind // the lock's kind
+	kind  kinds.Kind // the lock's kind, with terms
 	quota quota
 }
 
@@ -41,25 +42,6 @@ type quota struct {
 	key  string
 	most int
 	d    time.Duration
-}
-
-// onceKind is the kind of a Once without terms.
-var onceKind = func() kind {
-	k := *plainLock
-	k.name, k.handOver = "once", nil
-	k.acquire = func(_ *engine, t try) lua.Call {
-		return lua.OnceAcquire(t.key, t.terms.recordKey, t.field, t.lease, t.terms.marks)
-	}
-	k.look = func(t *terms, key string) lua.Call { return lua.OnceLook(key, t.recordKey, t.marks.Binding) }
-	k.record = func(e *engine, g holdCounts, r lua.Record) lua.Call {
-		return lua.OnceRecord(g.key, g.terms.recordKey, g.field, g.Total(), r, e.announce(wire.LockChannel(g.key)))
-	}
-	return k
-}()
-
-// freeMarked is the free of a Once with marks.
-func freeMarked(e *engine, g holdCounts, r lua.Removal) lua.Call {
-	return lua.OnceRelease(g.key, g.terms.recordKey, g.field, r, e.announce(wire.LockChannel(g.key)))
 }
 
 // Once returns the lock with records for a name. What Lock says about names applies here as well.
@@ -71,9 +53,9 @@ func (c *Client) Once(name string) *Once {
 
 // once returns a Once by value, like newLock. So do marked and limited.
 func (c *Client) once(name string) Once {
-	o := Once{lock: c.newLock(nil, name), kind: onceKind}
-	o.kind.recordKey = wire.RecordKey(o.lock.key)
-	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.kind.recordKey) {
+	o := Once{lock: c.newLock(nil, name), kind: kinds.Once}
+	o.kind.RecordKey = wire.RecordKey(o.lock.key)
+	if o.lock.err == nil && c.slot(o.lock.key) != c.slot(o.kind.RecordKey) {
 		o.lock.err = invalid(ErrInvalidName, "its braces are not a valid hash tag, so in a cluster its record would be "+
 			"in another slot; put the whole name in braces, or leave them out")
 	}
@@ -88,7 +70,7 @@ func (c *Client) once(name string) Once {
 // 1ms or an empty marker makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 	marked := o.marked("marker", marker, ttl)
-	marked.kind.marks.Marker = string(marker)
+	marked.kind.Marks.Marker = string(marker)
 	return &marked
 }
 
@@ -100,15 +82,15 @@ func (o *Once) WithMarker(marker []byte, ttl time.Duration) *Once {
 // binding ignore it. A ttl below 1ms or an empty binding makes Acquire fail with ErrInvalidOptions.
 func (o *Once) WithBinding(binding []byte, ttl time.Duration) *Once {
 	bound := o.marked("binding", binding, ttl)
-	bound.kind.marks.Binding = string(binding)
+	bound.kind.Marks.Binding = string(binding)
 	return &bound
 }
 
 // marked returns o with room for a mark. what names the mark.
 func (o *Once) marked(what string, mark []byte, ttl time.Duration) Once {
 	marked := *o
-	marked.kind.free = freeMarked
-	marked.kind.marks.TTL = max(ttl, marked.kind.marks.TTL)
+	marked.kind.Unmark = kinds.Marked
+	marked.kind.Marks.TTL = max(ttl, marked.kind.Marks.TTL)
 	marked.refuse(checkRecord(what, mark, ttl))
 	return marked
 }
@@ -118,7 +100,7 @@ func (o *Once) marked(what string, mark []byte, ttl time.Duration) Once {
 // without a record, because its holder failed or died, all callers that wait get ErrUnrecorded.
 func (o *Once) WithoutSuccession() *Once {
 	looking := *o
-	looking.kind.looks = true
+	looking.kind.Looks = true
 	return &looking
 }
 
@@ -213,7 +195,7 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 // Record returns the record in one round trip, and takes no lock. It returns nil if there is none, or
 // if the lock is held, because a record is not final then. It fails with ErrBound like Acquire.
 func (o *Once) Record(ctx context.Context) ([]byte, error) {
-	call := o.kind.look(&o.kind.terms, o.lock.key)
+	call := o.kind.Look(&o.kind.Terms, o.lock.key)
 	reply, err := o.lock.run(ctx, call)
 	if err != nil {
 		return nil, opErr("inspect", o.lock.label(), err)
@@ -249,9 +231,9 @@ func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Dur
 // the record was refused. An empty spare is none.
 func (l *OnceLease) ReleaseWithSpare(ctx context.Context, record, spare []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
-	if kind := l.backend.(*level).hold.kind; kind.record == nil {
+	if kind := l.backend.(*level).hold.kind; kind.Record == nil {
 		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; "+
-			"acquire it as a core.Once first", kind.name)
+			"acquire it as a core.Once first", kind.Name)
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)

@@ -665,6 +665,6 @@ func TestOnce_Cluster(t *testing.T) {
 		mustRecord(t, lease, "done", time.Hour)
 		wantAll(t, waiters, "done")
 		wantRecord(t, once, "done")
-		b.rdb.Del(bg, once.kind.recordKey)
+		b.rdb.Del(bg, once.kind.RecordKey)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -105,7 +106,7 @@ func TestOnce_RoundTrips(t *testing.T) {
 			if n := commands(); n != 2 {
 				t.Errorf("a first run costs %d commands", n)
 			}
-			l := b.listen(t, plainLock.channel("a", ""))
+			l := b.listen(t, kinds.Plain.Channel("a", ""))
 			for range 10 {
 				wantRecord(t, once, "done")
 				b.wantFields(t, "a", nil)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -15,7 +16,6 @@ import (
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
-	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/redisacl"
 )
 
@@ -260,17 +260,18 @@ func (p *probe) useLock(ctx context.Context) error {
 
 // acquireAndRelease hands what may be left of the lock to the cleaner.
 func (p *probe) acquireAndRelease() error {
-	field, timeout := p.c.field(newOwner()), p.c.opts.CommandTimeout
-	call := lua.Release(p.key, field, p.c.announce(wire.LockChannel(p.key)))
+	timeout, plain, settings := p.c.opts.CommandTimeout, kinds.Plain, p.c.settings()
+	hold := kinds.Counts{Key: p.key, Wire: p.c.field(newOwner())}
+	release := plain.Release(settings, hold)
 	left := claim.Left{}
-	defer func() { p.c.cleaner.add(call, holdCounts{key: p.key, field: field}, pingLease, left) }()
+	defer func() { p.c.cleaner.add(release, hold, pingLease, left) }()
 
-	acquire := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), timeout).Replicated()
+	acquire := p.c.ops.Op(plain.Acquire(settings, kinds.Try{Key: p.key, Wire: hold.Wire, Lease: pingLease}), timeout).Replicated()
 	if _, err := acquire.Run(redisop.Until{}); err != nil {
 		left = leftBy(acquire, false)
 		return err
 	}
-	_, err := p.c.ops.Op(call, timeout).Run(redisop.Until{})
+	_, err := p.c.ops.Op(release, timeout).Run(redisop.Until{})
 	left = claim.AfterRelease(err == nil, false, acquire.Stray())
 	return cmp.Or(acquire.Proven(), err)
 }

@@ -14,7 +14,7 @@ import (
 type Hold struct {
 	Name      string        // the lock's name, as it was given to the client
 	Key       string        // in Redis: Name after Options.NameMapper
-	Kind      string        // "lock", "fair", "fenced", "read", "write" or "once"
+	Kind      string        // one of Kinds
 	Owner     string        // wire owner; the field in Redis, where ":write" follows that of a writer
 	Count     int           // leases: how often the owner has entered the lock
 	Held      time.Duration // since the lock was acquired
@@ -27,7 +27,7 @@ type Hold struct {
 type Wait struct {
 	Name   string        // the lock's name, as it was given to the client
 	Key    string        // in Redis: Name after Options.NameMapper
-	Kind   string        // "lock", "fair", "fenced", "read", "write" or "once"
+	Kind   string        // one of Kinds
 	Place  int           // among the callers of this process that wait for the name, from 1
 	Waited time.Duration // since Acquire was called
 	Left   time.Duration // until it gives up; WaitForever: no limit
@@ -64,14 +64,14 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 	s := Hold{
 		Name:  h.first.name,
 		Key:   h.entry.key,
-		Kind:  h.kind.name,
+		Kind:  h.kind.Name,
 		Owner: h.field,
 		Count: g.Total(),
 		Held:  now.Since(h.first.acquired),
 		Token: h.token,
 	}
 	if h.downgraded(g) {
-		s.Kind = readLock.name
+		s.Kind = h.kind.Downgraded.Name
 	}
 	for l := h.leases; l != nil; l = l.next {
 		s.Remaining = max(s.Remaining, l.leftAtLocked(at))
@@ -104,7 +104,7 @@ func (w *waiter) snapshotLocked(place int, now clock.Moment) Wait {
 	s := Wait{
 		Name:   w.name,
 		Key:    w.entry.key,
-		Kind:   w.kind.name,
+		Kind:   w.kind.Name,
 		Place:  place,
 		Waited: now.Since(w.began),
 		Left:   WaitForever,

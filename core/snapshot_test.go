@@ -216,15 +216,15 @@ func TestForceUnlockOwners(t *testing.T) {
 	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
 		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
 		listens(t, b.rdb, c)
-		owner := l.kind.field(holdOf(lease).field)
-		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.name, []string{"nobody:1", owner, owner})
+		owner := l.kind.Field(holdOf(lease).field)
+		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.Name, []string{"nobody:1", owner, owner})
 		if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 0 {
 			t.Errorf("%s: %+v, %v", l.name, forced, err)
 		}
 		await(t, "the lease to end", lease.Done())
 		eventually(t, "the loss", func() bool {
 			lost := c.Losses()
-			return len(lost) > 0 && lost[0].Name == l.name && lost[0].Key == l.key && lost[0].Kind == l.kind.name &&
+			return len(lost) > 0 && lost[0].Name == l.name && lost[0].Key == l.key && lost[0].Kind == l.kind.Name &&
 				lost[0].Owner == holdOf(lease).field && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
 		})
 	}

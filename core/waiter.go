@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"sync"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 type request struct {
 	ctx   context.Context
 	name  string // the lock's
-	kind  *kind
+	kind  *kinds.Kind
 	link  *lineage.Link // the lineage of ctx; nil: none
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
 	began clock.Moment
@@ -115,10 +116,10 @@ type place struct {
 // waiters pools waiters that have left the queue and that nothing refers to.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
-func newWaiter(ctx context.Context, e *engine, name string, k *kind, link *lineage.Link, opts AcquireOptions) *waiter {
+func newWaiter(ctx context.Context, e *engine, name string, k *kinds.Kind, link *lineage.Link, opts AcquireOptions) *waiter {
 	w := waiters.Get().(*waiter)
 	w.request = request{ctx: ctx, name: name, kind: k, link: link, fixed: opts.LeaseTime, began: clock.Now()}
-	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.class()
+	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.Class()
 	if opts.WaitTime >= 0 {
 		w.Deadline = w.began.Add(opts.WaitTime)
 	}
@@ -138,7 +139,7 @@ func (w *waiter) again() *waiter {
 
 func (w *waiter) prepare(e *engine) *waiter {
 	w.Item = w
-	if w.kind.queued {
+	if w.kind.RedisQueue {
 		owner := newOwner()
 		w.aside = &aside{place: place{owner: owner, field: e.field(owner)}}
 	}
@@ -156,7 +157,7 @@ func (w *waiter) recycle() {
 
 // place returns the waiter's place in the queue that Redis keeps; nil: Redis keeps none.
 func (w *waiter) place() *place {
-	if !w.kind.queued {
+	if !w.kind.RedisQueue {
 		return nil
 	}
 	return &w.aside.place
@@ -201,7 +202,7 @@ func failAll(out []*claim.Waiter[*waiter], err error) {
 // given returns what err means to w: the record of a name that is bound to something else is not for
 // w.
 func (w *waiter) given(err error) error {
-	if r, ok := err.(*recorded); ok && r.binding != "" && w.kind.marks.Binding != "" && r.binding != w.kind.marks.Binding {
+	if r, ok := err.(*recorded); ok && r.binding != "" && w.kind.Marks.Binding != "" && r.binding != w.kind.Marks.Binding {
 		return ErrBound
 	}
 	return err
@@ -254,7 +255,7 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 		h = e.holds.of(ownerOf(w.link))
 	}
 	if h != nil {
-		if !w.kind.reenters(h.kind) {
+		if !w.kind.Reenters(h.kind) {
 			return plan{step: stepRefuse, err: ErrWrongKind}
 		}
 		return plan{step: stepReenter, hold: h}
@@ -303,7 +304,7 @@ func (w *waiter) lookLocked(at, since clock.Moment) plan {
 			e.engine().counters.polls.Add(1)
 		}
 		p.field, p.arrivals, p.last = w.sendsLocked(), e.queue.Arrivals(), w.TriesLast()
-		p.looks = w.waited && w.kind.looks
+		p.looks = w.waited && w.kind.Looks
 	case stepSleep:
 		if w.signal == nil {
 			w.signal = make(chan struct{}, 1)
@@ -342,7 +343,7 @@ func (w *waiter) planLocked(at clock.Moment) plan {
 	switch next {
 	case claim.Ask:
 		left := w.timeLeft(at)
-		if left > 0 && w.kind.record != nil && e.recordingLocked() { // deliverLocked will wake it
+		if left > 0 && w.kind.Record != nil && e.recordingLocked() { // deliverLocked will wake it
 			return plan{step: stepSleep, pause: left}
 		}
 		return plan{step: stepAsk}
@@ -498,8 +499,8 @@ func (w *waiter) cleanUp(field string, left claim.Left) {
 		return
 	}
 	c := w.entry.engine()
-	g := holdCounts{terms: &w.kind.terms, key: w.entry.key, field: field, deepest: claim.Levels{}.Plus(w.kind.shared).Shared}
-	c.cleaner.add(w.kind.freeing(c, g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
+	g := kinds.Counts{Terms: &w.kind.Terms, Key: w.entry.key, Wire: field, Deepest: claim.Levels{}.Plus(w.kind.Shared).Shared}
+	c.cleaner.add(w.kind.Free(c.settings(), g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
 // remains returns how long Redis can keep anything of a waiter that has left: a hold until its
@@ -551,9 +552,9 @@ const lastPatience = 500 * time.Millisecond
 // keep waiting.
 func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
-	t := try{terms: &w.kind.terms, key: e.key, field: field, lease: c.leaseTime(w.fixed)}
+	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: field, Lease: c.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
-		t.notAfter, place.left.There = w.notAfter(), true
+		t.NotAfter, place.left.There = w.notAfter(), true
 	}
 	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
 	if !p.looks {
@@ -572,7 +573,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	defer x.Recycle()
 	answer, err := readGrant(x, reply, err)
 	if r, ok := err.(*recorded); ok {
-		r.binding = w.kind.marks.Binding
+		r.binding = w.kind.Marks.Binding
 	}
 	left := leftBy(x, answer.Granted)
 	if place := w.place(); place != nil { // set before a hand-over can use the place
@@ -601,11 +602,11 @@ func (w *waiter) attempt(p plan) (*level, error) {
 }
 
 // call returns what an attempt sends.
-func (w *waiter) call(p plan, t try) lua.Call {
+func (w *waiter) call(p plan, t kinds.Try) lua.Call {
 	if p.looks {
-		return w.kind.look(&w.kind.terms, t.key)
+		return w.kind.Look(&w.kind.Terms, t.Key)
 	}
-	return w.kind.acquire(w.entry.engine(), t)
+	return w.kind.Acquire(w.entry.engine().settings(), t)
 }
 
 // leaveInFlight leaves the queue while an attempt is in flight. The reply is read in the
@@ -741,7 +742,7 @@ func (w *waiter) refused(answer lua.Answer, polled bool) error {
 	e.lock()
 	defer e.unlock()
 	e.noteLocked(answer.TTL)
-	if w.kind.record != nil {
+	if w.kind.Record != nil {
 		e.waitedLocked()
 	}
 	if w.aside != nil {
@@ -891,10 +892,10 @@ func (w *waiter) tryPastQueue(field string) (*level, error) {
 // recordOr returns the record of a Once, if there is one, or else refusal. refusal came from the
 // queue of this process, not from Redis: the waiters ahead may be about to get the same record.
 func (w *waiter) recordOr(refusal error) error {
-	if w.kind.look == nil {
+	if w.kind.Look == nil {
 		return refusal
 	}
-	call := w.kind.look(&w.kind.terms, w.entry.key)
+	call := w.kind.Look(&w.kind.Terms, w.entry.key)
 	reply, err := w.entry.engine().run(w.ctx, call)
 	if err != nil {
 		return err
@@ -976,7 +977,7 @@ func (w *waiter) event(field string, err error) Event { return w.eventAt(clock.N
 func (w *waiter) eventAt(at clock.Moment, field string, err error) Event {
 	e := Event{
 		Name:     w.name,
-		Kind:     w.kind.name,
+		Kind:     w.kind.Name,
 		Owner:    field,
 		Waited:   at.Since(w.began),
 		Lease:    w.fixed,

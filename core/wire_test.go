@@ -414,7 +414,7 @@ func TestWire_LockWithoutAnEnd(t *testing.T) {
 				c, proxy := b.proxied(t, pollInterval(never))
 				lock, blocker := kind.lock(c, "a"), kind.rival(c, "a")
 				fields := []any{"other", "1"}
-				if blocker.kind.name == "write" {
+				if blocker.kind.Name == "write" {
 					fields = []any{"other:write", "1", "mode", "write"}
 				}
 				err := b.rdb.HSet(bg, "a", fields...).Err()

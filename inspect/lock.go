@@ -14,9 +14,8 @@ type Listing struct {
 // command and the admin endpoint of Caddy print. Durations are in milliseconds.
 type Lock struct {
 	Name string `json:"name"` // as in Redis, so after a NameMapper
-	// Kind is "lock", "fair", "fenced", "read", "write" or "once". Redis does not store it, so it is
-	// deduced from the keys that exist: a fair lock without waiters, and a Once without a marker,
-	// look like a "lock".
+	// Kind is one of core.Kinds. Redis does not store it, so it is deduced from the keys that exist:
+	// a fair lock without waiters, and a Once without a marker, look like a "lock".
 	Kind string `json:"kind"`
 	TTL  int64  `json:"ttl_ms"` // 0: not held; -1: held forever, which no lock should be
 	// Listeners is how many clients wait for the release message. -1: Redis does not permit this

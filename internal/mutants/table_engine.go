@@ -206,7 +206,7 @@ var engineMutants = []mutant{
 	{
 		promise: "only the first waiter asks Redis",
 		file:    "core/internal/claim/queue.go",
-		old:     "front = w.Class == Remote || last.atFront() && last.joins(w.Class)",
+		old:     "front = w.Class == RedisQueue || last.atFront() && last.joins(w.Class)",
 		new:     "front = last != nil",
 		nets:    []string{"core/internal/claim TestJoin_WhoMayAsk", "core TestQueue_OnlyTheFirstAsks"},
 	},

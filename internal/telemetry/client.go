@@ -9,7 +9,7 @@ import (
 
 // kinds are the kinds of locks. All of them have points from the start, so that no graph has a gap
 // and no alert misses the first event.
-var kinds = [...]string{"lock", "fair", "fenced", "read", "write", "once"}
+var kinds = core.Kinds()
 
 // faults are the classes of core.Counters.Errors. They have points from the start as well: an
 // alert sees that a series grows, but not with how much it begins.
@@ -19,33 +19,23 @@ var faults = [...]string{
 	"read_only", "cannot_save", "too_few_replicas", "no_command", "tls", "one_node", "no_cluster", "other",
 }
 
-// kindOf returns the index of a kind; -1: unknown.
-func kindOf(kind string) int {
-	for i, k := range kinds {
-		if k == kind {
-			return i
-		}
-	}
-	return -1
-}
-
 // readClient reports the current numbers of a client.
 func readClient(locks *core.Client, name string, out report) {
 	gauge := func(m Metric, value float64, pairs ...string) {
 		out(m, Point{Attributes: present(append(pairs, Client, name)...), Value: value})
 	}
-	var held, waiting [len(kinds)]crowd
+	held, waiting := make(map[string]crowd), make(map[string]crowd)
 	for _, h := range locks.Holds() {
-		held[max(0, kindOf(h.Kind))].add(h.Held)
+		held[h.Kind] = held[h.Kind].plus(h.Held)
 	}
 	for _, w := range locks.Waits() {
-		waiting[max(0, kindOf(w.Kind))].add(w.Waited)
+		waiting[w.Kind] = waiting[w.Kind].plus(w.Waited)
 	}
-	for i, kind := range kinds {
-		gauge(Held, float64(held[i].n), Kind, kind)
-		gauge(OldestHold, held[i].oldest.Seconds(), Kind, kind)
-		gauge(Waiters, float64(waiting[i].n), Kind, kind)
-		gauge(OldestWaiter, waiting[i].oldest.Seconds(), Kind, kind)
+	for _, kind := range kinds {
+		gauge(Held, float64(held[kind].n), Kind, kind)
+		gauge(OldestHold, held[kind].oldest.Seconds(), Kind, kind)
+		gauge(Waiters, float64(waiting[kind].n), Kind, kind)
+		gauge(OldestWaiter, waiting[kind].oldest.Seconds(), Kind, kind)
 	}
 	gauge(Cleanups, float64(locks.Stats().Cleanups))
 
@@ -70,7 +60,4 @@ type crowd struct {
 	oldest time.Duration
 }
 
-func (c *crowd) add(age time.Duration) {
-	c.n++
-	c.oldest = max(c.oldest, age)
-}
+func (c crowd) plus(age time.Duration) crowd { return crowd{c.n + 1, max(c.oldest, age)} }

@@ -18,27 +18,11 @@ type Recorder struct {
 	// it, or nil.
 	Trace func(ctx context.Context, what Metric, e core.Event, took time.Duration, end End) *Exemplar
 
-	acquires, holds       durations
+	acquires, holds       series[End, Distribution]
 	requests, idempotents series[request, atomic.Uint64]
 
 	mu      sync.Mutex
 	watched []*source // one of each metric and name; copied to be changed
-}
-
-// durations are the series of a histogram.
-type durations struct {
-	good  [len(kinds)]Distribution // of the usual end of each kind
-	other series[End, Distribution]
-}
-
-// of returns the series of an end, whose usual Outcome is good.
-func (d *durations) of(end End, good string) *Distribution {
-	if end.Outcome == good {
-		if i := kindOf(end.Kind); i >= 0 {
-			return &d.good[i]
-		}
-	}
-	return d.other.of(end)
 }
 
 // A request is the attributes of a request's metric.
@@ -51,12 +35,12 @@ func (r *Recorder) Observer(own core.Observer) core.Observer {
 
 func (r *Recorder) acquired(ctx context.Context, e core.Event) {
 	end := AcquireEnd(ctx, e)
-	r.acquires.of(end, Acquired).Record(e.Waited, r.trace(ctx, AcquireDuration, e, e.Waited, end))
+	r.acquires.of(end).Record(e.Waited, r.trace(ctx, AcquireDuration, e, e.Waited, end))
 }
 
 func (r *Recorder) released(ctx context.Context, e core.Event) {
 	end := HoldEnd(e)
-	r.holds.of(end, Released).Record(e.Held, r.trace(ctx, HoldDuration, e, e.Held, end))
+	r.holds.of(end).Record(e.Held, r.trace(ctx, HoldDuration, e, e.Held, end))
 }
 
 func (r *Recorder) trace(ctx context.Context, what Metric, e core.Event, took time.Duration, end End) *Exemplar {
@@ -133,8 +117,8 @@ type report = func(m Metric, p Point)
 func (r *Recorder) Collect() map[Metric][]Point {
 	points := make(map[Metric][]Point)
 	out := func(m Metric, p Point) { points[m] = append(points[m], p) }
-	r.acquires.collect(AcquireDuration, Acquired, out)
-	r.holds.collect(HoldDuration, Released, out)
+	collect(&r.acquires, AcquireDuration, Acquired, out)
+	collect(&r.holds, HoldDuration, Released, out)
 	for of, n := range r.requests.all() {
 		out(Requests, Point{Attributes: of.attributes(), Value: float64(n.Load())})
 	}
@@ -150,11 +134,13 @@ func (r *Recorder) Collect() map[Metric][]Point {
 	return points
 }
 
-func (d *durations) collect(m Metric, good string, out report) {
-	for i := range d.good {
-		out(m, Point{Attributes: End{Kind: kinds[i], Outcome: good}.Attributes(), Durations: d.good[i].Snapshot()})
+// collect reports the durations of all ends. usual is the Outcome that each kind has a series of from
+// the start.
+func collect(durations *series[End, Distribution], m Metric, usual string, out report) {
+	for _, kind := range kinds {
+		durations.of(End{Kind: kind, Outcome: usual})
 	}
-	for end, of := range d.other.all() {
+	for end, of := range durations.all() {
 		out(m, Point{Attributes: end.Attributes(), Durations: of.Snapshot()})
 	}
 }

@@ -292,7 +292,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := slices.Concat(kinds[:],
+	want := slices.Concat(kinds,
 		[]string{Kind, Outcome, Problem, BatchSize, Client, Plugin, Lock, ErrorType, Route},
 		[]string{Acquired, Refused, Timeout, Abandoned, Recorded, Failed, Released, Lost, Ran, Replayed, NotStored, RefusedRequest},
 		[]string{NoProblem, FailedOpen, MaxHold, LockLost, ReleaseFailed, OtherProblem, "redis", "too_many_waiters"})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -13,25 +14,6 @@ import (
 type Need struct {
 	Kind string
 	lua.Command
-}
-
-// otherCommands lists, by kind, the commands besides those that a Probe tries. KEY is the lock, and
-// the other words in capitals after the command are its further keys.
-var otherCommands = []struct {
-	kind  string
-	reads bool // they change nothing
-	lines []string
-}{
-	{"Once", true, []string{"HGET RECORD f"}},
-	{"Once", false, []string{"HSET RECORD f 1", "HDEL RECORD f", "PEXPIRE RECORD 1", "DEL RECORD"}},
-	{"fenced", true, []string{"GET COUNTER"}},
-	{"fenced", false, []string{"HSETNX KEY f 1", "INCR COUNTER"}},
-	{"fair", true, []string{"TIME", "LINDEX QUEUE 0", "LRANGE QUEUE 0 0", "LPOS QUEUE owner", "LLEN QUEUE",
-		"ZSCORE DEADLINES owner", "ZRANK DEADLINES owner", "ZCARD DEADLINES"}},
-	{"fair", false, []string{"RPUSH QUEUE owner", "LREM QUEUE 0 owner", "LSET QUEUE 0 owner", "ZADD DEADLINES 1 owner",
-		"ZREM DEADLINES owner", "DEL DEADLINES"}},
-	{"read/write", true, []string{"EXISTS KEY", "PTTL TIMEOUT"}},
-	{"read/write", false, []string{"HSETNX KEY f 1", "SET TIMEOUT 1", "DEL TIMEOUT"}},
 }
 
 // Needs returns the commands that a lock of some kind needs besides those that a Probe tries.
@@ -45,13 +27,24 @@ func Needs(key string) []Need {
 		"TIMEOUT":   wire.ReadTimeout(key, "owner", 1),
 	}
 	var all []Need
-	for _, other := range otherCommands {
-		for _, line := range other.lines {
-			words := strings.Fields(line)
-			for i, word := range words {
-				words[i] = cmp.Or(keys[word], word)
+	var known []string
+	for _, kind := range kinds.All() {
+		for _, c := range kind.Commands {
+			if slices.Contains(known, c.For) {
+				continue
 			}
-			all = append(all, Need{other.kind, lua.Command{Words: words, Reads: other.reads}})
+			known = append(known, c.For)
+			add := func(lines []string, reads bool) {
+				for _, line := range lines {
+					words := strings.Fields(line)
+					for i, word := range words {
+						words[i] = cmp.Or(keys[word], word)
+					}
+					all = append(all, Need{c.For, lua.Command{Words: words, Reads: reads}})
+				}
+			}
+			add(c.Reads, true)
+			add(c.Writes, false)
 		}
 	}
 	return all

@@ -5,7 +5,7 @@
 //
 // A [Queue] has the waiters. Its caller reports one event at a time, and gets the waiters to wake:
 // those for which the result of Next may have changed. The slice is valid until the next event. Only
-// the first waiter tries in Redis. Shared waiters at the front try together. Each Remote waiter tries
+// the first waiter tries in Redis. Shared waiters at the front try together. Each RedisQueue waiter tries
 // by itself.
 //
 // A [Hold] has the state and the levels of an owner's stay in the lock, and its [Turn], the right to

@@ -46,7 +46,7 @@ func (n *naive) find(w *Waiter[int]) *naiveWaiter {
 
 // mayAsk reports whether no waiter before w keeps it from trying.
 func (n *naive) mayAsk(w *naiveWaiter) bool {
-	if w.Class == Remote {
+	if w.Class == RedisQueue {
 		return true
 	}
 	for _, before := range n.list {
@@ -60,16 +60,16 @@ func (n *naive) mayAsk(w *naiveWaiter) bool {
 	return false
 }
 
-// call gives all waiters that may try a reason to. Of Remote waiters it calls only the first of
+// call gives all waiters that may try a reason to. Of RedisQueue waiters it calls only the first of
 // all.
 func (n *naive) call() {
 	n.refused = nil
 	for i, w := range n.list {
-		if w.Class == Remote && i > 0 || !n.mayAsk(w) {
+		if w.Class == RedisQueue && i > 0 || !n.mayAsk(w) {
 			return
 		}
 		w.called = true
-		if w.Class == Remote {
+		if w.Class == RedisQueue {
 			return
 		}
 	}
@@ -105,7 +105,7 @@ func (n *naive) asks(w *naiveWaiter, at clock.Moment) bool {
 }
 
 // first reports whether a waiter tries without a reason of its own.
-func (n *naive) first(w *naiveWaiter) bool { return w.Class != Remote || n.list[0] == w }
+func (n *naive) first(w *naiveWaiter) bool { return w.Class != RedisQueue || n.list[0] == w }
 
 // toldEnough reports whether the refusal of another is the last answer that a waiter needs.
 func (n *naive) toldEnough(w *naiveWaiter) bool {
@@ -116,7 +116,7 @@ func (n *naive) toldEnough(w *naiveWaiter) bool {
 // prompts reports whether a waiter that may not try must make those try that may.
 func (n *naive) prompts(w *naiveWaiter, at clock.Moment) bool {
 	waits := w.Every > 0 && n.last.Add(w.Every) <= at && (w.Deadline == 0 || w.Deadline > at)
-	if w.Class == Remote {
+	if w.Class == RedisQueue {
 		return waits && w.state == Asleep && !n.first(w) && !n.asks(w, at)
 	}
 	return waits && !n.mayAsk(w)
@@ -390,7 +390,7 @@ func TestModel(t *testing.T) {
 	for name, classes := range map[string][]Class{
 		"exclusive":      {Exclusive},
 		"read and write": {Exclusive, Shared, Shared},
-		"fair":           {Remote},
+		"fair":           {RedisQueue},
 	} {
 		for range 4 {
 			seed := rand.Uint64()

@@ -10,7 +10,7 @@ import (
 
 // A Queue is the queue of waiters for one name in this process, first come, first served.
 type Queue[T any] struct {
-	waiters  []*Waiter[T] // waiters at the front come first; Remote ones are all there
+	waiters  []*Waiter[T] // waiters at the front come first; RedisQueue ones are all there
 	rotation rotation
 	asked    clock.Moment // when a waiter last began an attempt, or was prompted to
 	// The latest answer of Redis, as long as nothing suggests that the lock was freed since: an
@@ -53,7 +53,7 @@ func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 		q.refusedAt = 0
 	} else {
 		last := q.waiters[n-1]
-		front = w.Class == Remote || last.atFront() && last.joins(w.Class)
+		front = w.Class == RedisQueue || last.atFront() && last.joins(w.Class)
 		switch {
 		case w.NoWait && !front:
 			return Behind
@@ -124,7 +124,7 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 		return Sleep, left
 	}
 	// Ready or Asleep.
-	if left > 0 && w.Class != Remote {
+	if left > 0 && w.Class != RedisQueue {
 		rest, over := q.rotation.restsFor(now)
 		if rest > 0 {
 			return Sleep, min(left, rest)
@@ -133,7 +133,7 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 			q.Wake() // all waiters at the front slept until now
 		}
 	}
-	first := w.Class != Remote || q.waiters[0] == w
+	first := w.Class != RedisQueue || q.waiters[0] == w
 	switch {
 	case w.state == Ready: // it tries once, even if its deadline has passed
 		return Ask, 0
@@ -241,10 +241,10 @@ func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 }
 
 // promote moves waiters to the front as far as possible, and returns them. One that needs no other
-// answer before its deadline does not try at once. was is who was first. A Remote waiter that is
+// answer before its deadline does not try at once. was is who was first. A RedisQueue waiter that is
 // first from now on may sleep for a shorter time.
 func (q *Queue[T]) promote(was *Waiter[T]) (promoted []*Waiter[T]) {
-	if len(q.waiters) > 0 && q.waiters[0].Class == Remote {
+	if len(q.waiters) > 0 && q.waiters[0].Class == RedisQueue {
 		if q.waiters[0] == was {
 			return nil
 		}
@@ -288,7 +288,7 @@ func (q *Queue[T]) Granted(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter
 		return nil, wake
 	}
 	first := q.waiters[0]
-	if first.Class == Remote || w.joins(first.Class) {
+	if first.Class == RedisQueue || w.joins(first.Class) {
 		if rested {
 			wake = q.front()
 		}
@@ -335,15 +335,15 @@ func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 	q.refusedAt = 0
 	for n, w := range q.waiters {
 		switch {
-		// Redis notifies Remote waiters. Without its message, only the first of all waiters may
+		// Redis notifies RedisQueue waiters. Without its message, only the first of all waiters may
 		// try.
-		case w.Class == Remote && n > 0:
+		case w.Class == RedisQueue && n > 0:
 			return q.waiters[:n]
 		case !w.atFront():
 			return q.waiters[:n]
 		}
 		w.wake()
-		if w.Class == Remote {
+		if w.Class == RedisQueue {
 			return q.waiters[:1]
 		}
 	}
@@ -357,7 +357,7 @@ func (q *Queue[T]) Call(w *Waiter[T]) {
 }
 
 // Heir returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
-// of hand-overs ends after a while, so that other processes get the lock. For Remote waiters, Redis
+// of hand-overs ends after a while, so that other processes get the lock. For RedisQueue waiters, Redis
 // decides that.
 func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 	if len(q.waiters) == 0 {
@@ -367,7 +367,7 @@ func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 	switch {
 	case w.state != Ready && w.state != Asleep:
 		return nil
-	case w.Class != Remote && q.rotation.streakOver(now):
+	case w.Class != RedisQueue && q.rotation.streakOver(now):
 		return nil
 	}
 	return w
@@ -392,7 +392,7 @@ func (q *Queue[T]) HandedOver(now clock.Moment) { q.rotation.handedOver(now) }
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	over := q.rotation.streakOver(now)
 	q.rotation.moves, q.refusedAt = 0, 0
-	if over && len(q.waiters) > 0 && q.waiters[0].Class != Remote {
+	if over && len(q.waiters) > 0 && q.waiters[0].Class != RedisQueue {
 		q.rotation.yield(echoes)
 	}
 }

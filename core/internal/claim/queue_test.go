@@ -88,8 +88,8 @@ func TestJoin_WhoMayAsk(t *testing.T) {
 		{[]Class{Exclusive, Exclusive}, []State{Ready, Queued}},
 		{[]Class{Shared, Shared, Exclusive, Shared}, []State{Ready, Ready, Queued, Queued}},
 		{[]Class{Exclusive, Shared, Shared}, []State{Ready, Queued, Queued}},
-		{[]Class{Remote, Remote}, []State{Ready, Ready}},
-		{[]Class{Exclusive, Remote}, []State{Ready, Ready}},
+		{[]Class{RedisQueue, RedisQueue}, []State{Ready, Ready}},
+		{[]Class{Exclusive, RedisQueue}, []State{Ready, Ready}},
 	} {
 		_, all := newQueue(t, tc.classes...)
 		wantStates(t, all, tc.states...)
@@ -176,7 +176,7 @@ func TestAsks_WokenMeanwhile(t *testing.T) {
 // the answer.
 func TestNext_OnceMoreAtTheEnd(t *testing.T) {
 	t.Parallel()
-	for _, class := range []Class{Exclusive, Remote} {
+	for _, class := range []Class{Exclusive, RedisQueue} {
 		q, all := newQueue(t, class, class, class)
 		for i, w := range all {
 			w.Deadline = now.Add(2*time.Second + time.Duration(i)*freshness/2)
@@ -231,7 +231,7 @@ func TestNext_OldAnswers(t *testing.T) {
 // A queue tries as often as its most impatient waiter wants.
 func TestNext_Every(t *testing.T) {
 	t.Parallel()
-	for _, class := range []Class{Exclusive, Remote} {
+	for _, class := range []Class{Exclusive, RedisQueue} {
 		q, all := newQueue(t, class, class)
 		for _, w := range all {
 			if w.state == Ready {
@@ -272,8 +272,8 @@ func TestWake_WhoAsks(t *testing.T) {
 		{nil, nil},
 		{[]Class{Exclusive, Exclusive}, []int{0}},
 		{[]Class{Shared, Shared, Exclusive}, []int{0, 1}},
-		{[]Class{Remote, Remote}, []int{0}},
-		{[]Class{Exclusive, Remote}, []int{0}},
+		{[]Class{RedisQueue, RedisQueue}, []int{0}},
+		{[]Class{Exclusive, RedisQueue}, []int{0}},
 	} {
 		q, _ := newQueue(t, tc.classes...)
 		wantWoken(t, q.Wake(), tc.woken...)
@@ -282,7 +282,7 @@ func TestWake_WhoAsks(t *testing.T) {
 
 func TestCall_OneOfARemoteQueue(t *testing.T) {
 	t.Parallel()
-	q, all := newQueue(t, Remote, Remote)
+	q, all := newQueue(t, RedisQueue, RedisQueue)
 	refuse(t, q, all...)
 	q.Call(all[1])
 	want(t, q, all[0], Sleep)
@@ -411,7 +411,7 @@ func TestStreak_Ends(t *testing.T) {
 	if q.rotation.moves != streakMoves {
 		t.Errorf("a streak of %d, want %d", q.rotation.moves, streakMoves)
 	}
-	fair, _ := newQueue(t, Remote)
+	fair, _ := newQueue(t, RedisQueue)
 	for range 1000 {
 		fair.HandedOver(now)
 	}

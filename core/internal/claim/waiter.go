@@ -10,9 +10,9 @@ import (
 type Class uint8
 
 const (
-	Exclusive Class = iota // tries alone
-	Shared                 // tries together with the Shared waiters next to it
-	Remote                 // Redis keeps the queue, so each waiter tries by itself
+	Exclusive  Class = iota // tries alone
+	Shared                  // tries together with the Shared waiters next to it
+	RedisQueue              // Redis keeps the queue, so each waiter tries by itself
 )
 
 // A State is the state of a waiter.

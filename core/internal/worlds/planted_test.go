@@ -222,7 +222,7 @@ func sourceOf(t *testing.T, w World, name string) string {
 	defer m.Close()
 	for op := opAcquire; op <= opForce; op++ {
 		for _, c := range []command{{op: op, excl: 1}, {op: op, shared: 1}} {
-			if s := m.call(c).Script; s.Name == name {
+			if s := m.call(c).Script; s != nil && s.Name == name {
 				return s.Source
 			}
 		}

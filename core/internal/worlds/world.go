@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/memredis"
@@ -319,111 +320,81 @@ const recordTTL = 2
 // live waiter asks in each tick.
 const grace = 2
 
-func (m *Model) fair() *lua.Fair {
-	f := &lua.Fair{
-		Lock: m.lock, Queue: m.keys.queue, Deadlines: m.keys.deadlines,
-		Budget: ms(int(m.Budget)), Grace: ms(grace), Counts: true, Announcement: m.announcement(),
-	}
-	f.Channel = wire.FairChannel(m.lock, "")
-	return f
-}
-
 // binding returns what a wire owner binds the name of a Once to.
 func (m *Model) binding(w uint8) string { return "client " + strconv.Itoa(m.client(ownerOf(w))) }
 
-// call returns the script that a command runs, as core/kind.go builds it.
+// settings returns what scripts are told.
+func (m *Model) settings() kinds.Settings {
+	return kinds.Settings{
+		Publish: []string{"PUBLISH"}, FairBudget: ms(int(m.Budget)), FairGrace: ms(grace), FairAbsentPause: ms(1), CountsListeners: true,
+	}
+}
+
+// kind returns the kind of a hold.
+func (m *Model) kind(shared bool) *kinds.Kind {
+	switch {
+	case m.Kind == ReadWrite && shared:
+		return kinds.Read
+	case m.Kind == ReadWrite:
+		return kinds.Write
+	case m.Kind == Fenced:
+		return kinds.Fenced
+	case m.Kind == Fair:
+		return kinds.Fair
+	case m.Kind == Once:
+		return &kinds.Once
+	}
+	return kinds.Plain
+}
+
+// terms returns what a wire owner demands of a Once.
+func (m *Model) terms(w uint8) *kinds.Terms {
+	t := &kinds.Terms{RecordKey: m.keys.record}
+	if m.Marker {
+		t.Marks = lua.Marks{Marker: "marker", Binding: m.binding(w), TTL: ms(int(m.maxLease + 1))}
+	}
+	return t
+}
+
+// call returns the script that a command runs, or no call if the kind has no such command.
 func (m *Model) call(c command) lua.Call {
-	from := m.wireName(c.from)
-	lease := ms(int(c.lease))
-	a := m.announcement()
-	levels := int(c.excl + c.shared)
+	settings, lease, kind, terms := m.settings(), ms(int(c.lease)), m.kind(c.excl == 0 && c.shared > 0), m.terms(c.from)
+	counts := kinds.Counts{
+		Terms: terms, Key: m.lock, Wire: m.wireName(c.from), Deepest: int32(c.deepest),
+		Levels: claim.Levels{Exclusive: int32(c.excl), Shared: int32(c.shared)},
+	}
 	switch c.op {
 	case opAcquire:
-		switch {
-		case m.Kind == Fenced:
-			return lua.AcquireFenced(m.lock, m.keys.counter, from, lease)
-		case m.Kind == Fair:
-			notAfter := int64(0)
-			if c.notAfter != never {
-				notAfter = now + int64(c.notAfter)*tick
-			}
-			return lua.AcquireFair(m.fair(), from, lease, notAfter, ms(1))
-		case m.Kind == ReadWrite && c.shared > 0:
-			return lua.AcquireRead(m.lock, wire.ReadTimeout(m.lock, from, 1), from, lease)
-		case m.Kind == ReadWrite:
-			return lua.AcquireWrite(m.lock, wire.WriteField(from), lease)
-		case m.Kind == Once:
-			marks := lua.Marks{}
-			if m.Marker {
-				marks = lua.Marks{Marker: "marker", Binding: m.binding(c.from), TTL: ms(int(m.maxLease + 1))}
-			}
-			return lua.OnceAcquire(m.lock, m.keys.record, from, lease, marks)
+		t := kinds.Try{Terms: terms, Key: m.lock, Wire: counts.Wire, Lease: lease}
+		if c.notAfter != never {
+			t.NotAfter = now + int64(c.notAfter)*tick
 		}
-		return lua.Acquire(m.lock, from, lease)
+		return kind.Acquire(settings, t)
 	case opUpdate:
-		if m.Kind == ReadWrite {
-			return m.updateReadWrite(c)
-		}
-		return lua.Update(m.lock, from, levels, lease)
+		return kind.Update(settings, counts, lease)
 	case opRelease:
-		switch m.Kind {
-		case ReadWrite:
-			return m.updateReadWrite(c)
-		case Fair:
-			return lua.ReleaseFair(m.fair(), from)
-		}
-		return lua.Release(m.lock, from, a)
+		return kind.Release(settings, counts)
 	case opFree, opUndo:
-		return lua.OnceRelease(m.lock, m.keys.record, from, lua.Removal{Gone: c.op == opUndo}, a)
+		return kinds.Marked(settings, counts, lua.Removal{Gone: c.op == opUndo})
 	case opRecord:
-		return lua.OnceRecord(m.lock, m.keys.record, from, levels, lua.Record{Value: "record of " + strings.Repeat("I", levels+1), TTL: ms(recordTTL)}, a)
+		record := lua.Record{Value: "record of " + strings.Repeat("I", counts.Total()+1), TTL: ms(recordTTL)}
+		return kinds.Once.Record(settings, counts, record)
 	case opPass:
-		to := m.wireName(c.to)
-		switch m.Kind {
-		case Fenced:
-			return lua.PassFenced(m.lock, m.keys.counter, from, to, lease)
-		case Fair:
-			return lua.PassFair(m.fair(), from, to, lease)
-		case ReadWrite:
-			return lua.Pass(m.lock, wire.WriteField(from), wire.WriteField(to), lease)
+		if kind = m.kind(false); kind.HandOver == nil {
+			return lua.Call{}
 		}
-		return lua.Pass(m.lock, from, to, lease)
+		return kind.HandOver(settings, counts, m.wireName(c.to), lease)
 	case opRenew:
-		r := lua.Renewable{Key: m.lock, Field: from}
+		counts.Deepest = counts.Shared
+		r := kind.Renew(counts)
 		if m.Kind == ReadWrite {
-			r.Timeouts, r.Lease = m.timeouts(from, c.shared), lease
-			if c.excl > 0 {
-				r.Field = wire.WriteField(from)
-			}
+			r.Lease = lease
 		}
 		return lua.Renew([]lua.Renewable{r}, ms(int(m.Renewal)))
 	case opForce:
-		if m.Kind == Fair {
-			return lua.ForceReleaseFair(m.fair(), m.forced(c))
-		}
-		if c.excl > 0 {
-			a.Message = wire.Unblocked
-		}
-		return lua.ForceRelease(m.lock, m.forced(c), a)
+		return m.kind(c.excl == 0).Force(settings, m.lock, m.forced(c))
 	}
 	panic("worlds: no such command")
-}
-
-func (m *Model) updateReadWrite(c command) lua.Call {
-	from := m.wireName(c.from)
-	return lua.UpdateReadWrite(lua.ReadWriteHold{
-		Key: m.lock, Timeouts: m.timeouts(from, c.deepest), Owner: from,
-		Reads: int(c.shared), Writes: int(c.excl),
-		Prefix: m.keys.prefix, Suffix: m.keys.suffix, Certain: true, WriteMessage: wire.Unblocked,
-	}, ms(int(c.lease)), m.announcement())
-}
-
-func (m *Model) timeouts(owner string, levels uint8) []string {
-	keys := make([]string, levels)
-	for i := range keys {
-		keys[i] = wire.ReadTimeout(m.lock, owner, i+1)
-	}
-	return keys
 }
 
 // forced returns the fields that a force must end. A field of the write side ends its read field,
