@@ -203,7 +203,7 @@ options: ## check that docs/options.md says what the doc comments of the options
 
 .PHONY: states
 states: ## check that docs/engine-states.md says what the engine's machines say; WRITE=1 writes it
-	$(GO) test ./core/internal/claim -count=1 -run TestStates_Document $(if $(WRITE),-write)
+	$(GO) test -p 1 ./core/internal/claim ./core/internal/redisop -count=1 -run TestStates_Document $(if $(WRITE),-write)
 
 .PHONY: api
 api: ## check that no exported name of the last version is gone or has changed; WRITE=1 records the names of this version

@@ -3,13 +3,13 @@ package core
 import (
 	"context"
 	"errors"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"

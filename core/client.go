@@ -28,7 +28,7 @@ import (
 // lock or waiter. Its methods may be called from any goroutine.
 type Client struct {
 	*engine
-	given      redis.UniversalClient // to New
+	given      redis.UniversalClient // what New was given
 	servers    *serverIDs
 	names      *names
 	dog        *watchdog.Watchdog[*hold]

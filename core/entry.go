@@ -1,7 +1,6 @@
 package core
 
 import (
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"hash/maphash"
 	"math"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/watchdog"

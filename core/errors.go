@@ -93,7 +93,7 @@ var (
 // A NotAcquiredError reports that another owner held the lock. It matches ErrNotAcquired. If that
 // owner is a lease of the caller's own request, the text says so, and what to change.
 type NotAcquiredError struct {
-	Name   string        // in full; the text has a hash of it, unless Options.LogNames is set
+	Name   string        // the full name; the text has a hash of it, unless Options.LogNames is set
 	TTL    time.Duration // what the holder's key has left, by the last reply; -1ms: no expiry; 0: unknown
 	Waited time.Duration // since Acquire was called
 

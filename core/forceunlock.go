@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"slices"
 	"strings"
 
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 )
 

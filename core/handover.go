@@ -1,11 +1,11 @@
 package core
 
 import (
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 )

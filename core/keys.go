@@ -7,7 +7,7 @@ import "github.com/reqlock/reqlock/core/internal/wire"
 type Keys struct {
 	Lock      string // a hash: one field for each owner; the field "mode" tells a read/write lock
 	Queue     string // a fair lock's queue: a list of owners
-	Deadlines string // when its waiters count as dead: a sorted set of owners, by ms since 1970
+	Deadlines string // a sorted set of owners by when they count as dead, in ms since 1970
 	Tokens    string // the counter of fenced locks: the last token
 	Record    string // what a Once has left: a hash; the field "record" has the record, "ttl" its whole life in ms
 

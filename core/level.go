@@ -2,11 +2,11 @@ package core
 
 import (
 	"context"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -19,7 +19,7 @@ type level struct {
 
 	// Guarded by the shard's mutex.
 	deadline clock.Instant // when a lease ends that the watchdog does not renew; see hold.renewed
-	next     *level        // in hold.leases
+	next     *level        // the next lease of hold.leases
 	alarm    schedule.Entry
 	watched  bool // the watchdog renews it
 	alarmed  bool // the alarm may be set

@@ -3,9 +3,9 @@ package core
 import (
 	"cmp"
 	"context"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/internal/lineage"
 )

@@ -9,7 +9,7 @@ import (
 // A Loss is a lock that was lost while it was held.
 type Loss struct {
 	Name  string        // the lock's name, as it was given to the client
-	Key   string        // in Redis
+	Key   string        // its name in Redis
 	Kind  string        // one of Kinds
 	Owner string        // wire owner
 	At    time.Time     // when the loss was found

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/reqlock/reqlock/core/internal/claim"
+	"github.com/reqlock/reqlock/core/internal/machine"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"go.uber.org/goleak"
 )
@@ -14,7 +14,7 @@ import (
 // TestMain runs more tests at a time than there are processors, because nearly all of them wait. No
 // goroutine may be left afterwards.
 func TestMain(m *testing.M) {
-	claim.Strict = true
+	machine.Strict = true
 	flag.Parse()
 	chosen := false
 	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })

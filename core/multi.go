@@ -493,7 +493,7 @@ func acquireMember(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, 
 type budget struct {
 	began  time.Time
 	wait   time.Duration
-	client *Client // in whose room the caller waits between attempts; nil: none
+	client *Client // the caller waits between attempts in its room; nil: it does not wait
 }
 
 func newBudget(wait time.Duration, c *Client) *budget { return &budget{time.Now(), wait, c} }

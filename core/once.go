@@ -4,9 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/reqlock/reqlock/core/internal/kinds"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/claim"
+	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/internal/redisacl"
@@ -81,7 +81,7 @@ func (e bareError) Unwrap() error { return e.error }
 type probe struct {
 	c      *Client
 	server *redis.Client
-	where  string // in a cluster, the address of the server
+	where  string // the address of the server in a cluster; else empty
 	user   redisacl.User
 	key    string
 
@@ -143,7 +143,7 @@ func (p *probe) keys() string {
 	if strings.HasPrefix(p.key, pingName) {
 		return "reqlock:*"
 	}
-	return p.key[:len(p.key)-16] + "*" // from NameMapper
+	return p.key[:len(p.key)-16] + "*" // NameMapper may have added what is before and behind
 }
 
 func (p *probe) run(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 // A Hold is a lock that a client holds.
 type Hold struct {
 	Name      string        // the lock's name, as it was given to the client
-	Key       string        // in Redis: Name after Options.NameMapper
+	Key       string        // its name in Redis, after Options.NameMapper
 	Kind      string        // one of Kinds
 	Owner     string        // wire owner; the field in Redis, where ":write" follows that of a writer
 	Count     int           // leases: how often the owner has entered the lock
@@ -26,7 +26,7 @@ type Hold struct {
 // A Wait is a caller in Acquire that does not have the lock yet.
 type Wait struct {
 	Name   string        // the lock's name, as it was given to the client
-	Key    string        // in Redis: Name after Options.NameMapper
+	Key    string        // its name in Redis, after Options.NameMapper
 	Kind   string        // one of Kinds
 	Place  int           // among the callers of this process that wait for the name, from 1
 	Waited time.Duration // since Acquire was called

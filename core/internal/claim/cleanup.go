@@ -1,6 +1,10 @@
 package claim
 
-import "time"
+import (
+	"time"
+
+	"github.com/reqlock/reqlock/core/internal/machine"
+)
 
 // A Cleanup is what is known of a wire owner that may be left in Redis. It is pending until one of
 // these:
@@ -31,14 +35,14 @@ const (
 
 func (s strays) String() string { return [...]string{"none", "held back", "arriving"}[s] }
 
-var strayStates = newMachine("strays",
-	transition[strays]{noStrays, straysHeldBack, "an attempt to free the lock has had no answer"},
-	transition[strays]{straysHeldBack, straysHeldBack, "an attempt to free the lock has had no answer"},
-	transition[strays]{straysHeldBack, straysArriving, "Redis has answered"},
-	transition[strays]{straysArriving, straysHeldBack, "an attempt to free the lock has had no answer"},
+var strayStates = machine.New("strays",
+	machine.Transition[strays]{From: noStrays, To: straysHeldBack, When: "an attempt to free the lock has had no answer"},
+	machine.Transition[strays]{From: straysHeldBack, To: straysHeldBack, When: "an attempt to free the lock has had no answer"},
+	machine.Transition[strays]{From: straysHeldBack, To: straysArriving, When: "Redis has answered"},
+	machine.Transition[strays]{From: straysArriving, To: straysHeldBack, When: "an attempt to free the lock has had no answer"},
 )
 
-func (c *Cleanup) move(to strays) bool { return strayStates.move(&c.strays, to) }
+func (c *Cleanup) move(to strays) bool { return strayStates.Move(&c.strays, to) }
 
 // NewCleanup returns the clean-up of what is left, and the pause before its first attempt. lease is
 // how long Redis keeps the hold. If only strays may be coming, Redis has just answered.

@@ -1,5 +1,7 @@
 package claim
 
+import "github.com/reqlock/reqlock/core/internal/machine"
+
 // A HoldState is the state of a hold.
 type HoldState uint8
 
@@ -10,12 +12,12 @@ const (
 	Lost                      // missing in Redis, expired, force-unlocked, or the client was closed
 )
 
-var holdStates = newMachine("a hold",
-	transition[HoldState]{Held, Freeing, "its last lease is released, and the command is under way"},
-	transition[HoldState]{Freeing, Held, "a re-entry gets the turn before that command, which then only lowers the count"},
-	transition[HoldState]{Freeing, Released, "Redis has answered, or time is up"},
-	transition[HoldState]{Held, Lost, isLost},
-	transition[HoldState]{Freeing, Lost, isLost},
+var holdStates = machine.New("a hold",
+	machine.Transition[HoldState]{From: Held, To: Freeing, When: "its last lease is released, and the command is under way"},
+	machine.Transition[HoldState]{From: Freeing, To: Held, When: "a re-entry gets the turn before that command, which then only lowers the count"},
+	machine.Transition[HoldState]{From: Freeing, To: Released, When: "Redis has answered, or time is up"},
+	machine.Transition[HoldState]{From: Held, To: Lost, When: isLost},
+	machine.Transition[HoldState]{From: Freeing, To: Lost, When: isLost},
 )
 
 const isLost = "a reply says so, its last lease expires, ForceUnlock, Close, or a grant to another owner proves it"
@@ -55,7 +57,7 @@ func (h *Hold) Sure() Levels { return h.sure }
 // Deepest returns the highest number of shared levels that Redis may ever have had.
 func (h *Hold) Deepest() int32 { return h.deepest }
 
-func (h *Hold) move(to HoldState) bool { return holdStates.move(&h.state, to) }
+func (h *Hold) move(to HoldState) bool { return holdStates.Move(&h.state, to) }
 
 // Enter adds the level of a lease.
 func (h *Hold) Enter(shared bool) {
@@ -106,7 +108,7 @@ func EntryOf(shared bool) Entry {
 // Plan returns the levels to send to Redis: one for each lease, and the one that more adds. The
 // caller has the turn. ok is false if the owner may not enter: a reader cannot become a writer.
 func (h *Hold) Plan(more Entry) (_ Levels, ok bool) {
-	if Strict && !h.Turn.Taken() {
+	if machine.Strict && !h.Turn.Taken() {
 		panic("claim: a command was planned without the turn")
 	}
 	if more == ExclusiveEntry && h.sure.Exclusive == 0 {

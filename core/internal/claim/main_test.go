@@ -3,9 +3,11 @@ package claim
 import (
 	"os"
 	"testing"
+
+	"github.com/reqlock/reqlock/core/internal/machine"
 )
 
 func TestMain(m *testing.M) {
-	Strict = true
+	machine.Strict = true
 	os.Exit(m.Run())
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/machine"
 )
 
 // A streak of hand-overs within this process ends after streakMoves of them, or after streakTime.
@@ -26,12 +27,12 @@ const (
 	resting               // they rest until mark: other processes listen and have the first chance
 )
 
-var phases = newMachine("a name",
-	transition[phase]{running, yielding, "a streak of hand-overs ends: the release is under way, and the waiters here rest"},
-	transition[phase]{yielding, resting, "the release was published to other processes, or nothing can tell whether it was: they have the first chance, 2 ms"},
-	transition[phase]{yielding, running, "only this process listens, or a waiter of it is granted the lock"},
-	transition[phase]{resting, running, "another process has released the lock, the 2 ms are over, or a waiter of this process is granted the lock"},
-	transition[phase]{running, running, "a release, a message or a grant without a streak"},
+var phases = machine.New("a name",
+	machine.Transition[phase]{From: running, To: yielding, When: "a streak of hand-overs ends: the release is under way, and the waiters here rest"},
+	machine.Transition[phase]{From: yielding, To: resting, When: "the release was published to other processes, or nothing can tell whether it was: they have the first chance, 2 ms"},
+	machine.Transition[phase]{From: yielding, To: running, When: "only this process listens, or a waiter of it is granted the lock"},
+	machine.Transition[phase]{From: resting, To: running, When: "another process has released the lock, the 2 ms are over, or a waiter of this process is granted the lock"},
+	machine.Transition[phase]{From: running, To: running, When: "a release, a message or a grant without a streak"},
 )
 
 func (p phase) String() string { return [...]string{"running", "yielding", "resting"}[p] }
@@ -53,7 +54,7 @@ type rotation struct {
 	phase  phase
 }
 
-func (r *rotation) move(to phase) bool { return phases.move(&r.phase, to) }
+func (r *rotation) move(to phase) bool { return phases.Move(&r.phase, to) }
 
 // streakOver reports whether enough hand-overs have taken place here.
 func (r *rotation) streakOver(now clock.Moment) bool {

@@ -1,81 +1,23 @@
 package claim
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-)
 
-var write = flag.Bool("write", false, "rewrite the tables of docs/engine-states.md")
+	"github.com/reqlock/reqlock/core/internal/machine/machinetest"
+)
 
 // docs/engine-states.md says what the machines and the verdicts say.
 func TestStates_Document(t *testing.T) {
 	t.Parallel()
-	const path = "../../../docs/engine-states.md"
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := string(b)
-	text := old
-	for mark, table := range map[string]string{
-		"waiter":    table(waiterStates) + "\n" + drawing(waiterStates),
-		"phase":     table(phases),
-		"hold":      table(holdStates) + "\n" + drawing(holdStates),
-		"strays":    table(strayStates),
+	machinetest.Document(t, "../../../docs/engine-states.md", map[string]string{
+		"waiter":    waiterStates.Table() + "\n" + waiterStates.Drawing(),
+		"phase":     phases.Table(),
+		"hold":      holdStates.Table() + "\n" + holdStates.Drawing(),
+		"strays":    strayStates.Table(),
 		"hand-over": handOverTable(),
-	} {
-		begin, end := "<!-- "+mark+": make states WRITE=1 writes this -->\n", "<!-- end -->"
-		head, rest, found := strings.Cut(text, begin)
-		_, tail, ends := strings.Cut(rest, end)
-		if !found || !ends {
-			t.Fatalf("%s has no table of %s", path, mark)
-		}
-		text = head + begin + "\n" + table + "\n" + end + tail
-	}
-	switch {
-	case text == old:
-	case !*write:
-		t.Errorf("%s is out of date: make states WRITE=1", path)
-	default:
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil { //nolint:gosec // a document
-			t.Fatal(err)
-		}
-	}
-}
-
-// table returns the transitions of a machine. Those with one cause and one end share a row.
-func table[S state](m *machine[S]) string {
-	var b strings.Builder
-	b.WriteString("| From | To | When |\n|---|---|---|\n")
-	done := make(map[string]bool)
-	for _, t := range m.transitions {
-		var from []string
-		for _, other := range m.transitions {
-			if other.to == t.to && other.when == t.when {
-				from = append(from, other.from.String())
-			}
-		}
-		row := fmt.Sprintf("| %s | %s | %s |\n", strings.Join(from, ", "), t.to, t.when)
-		if !done[row] {
-			done[row] = true
-			b.WriteString(row)
-		}
-	}
-	return b.String()
-}
-
-// drawing returns a machine as a diagram.
-func drawing[S state](m *machine[S]) string {
-	var b strings.Builder
-	b.WriteString("```mermaid\nstateDiagram-v2\n")
-	for _, t := range m.transitions {
-		fmt.Fprintf(&b, "    %s --> %s\n", t.from, t.to)
-	}
-	b.WriteString("```\n")
-	return b.String()
+	})
 }
 
 // handOverTable returns the verdicts on a hand-over whose commands were all answered, or not at all.

@@ -1,5 +1,7 @@
 package claim
 
+import "github.com/reqlock/reqlock/core/internal/machine"
+
 // A Turn lets one command at a time change a hold, in the order of arrival. A mutex would not let a
 // caller stop waiting. A channel would cost every hold memory, and few turns are ever waited for.
 type Turn struct {
@@ -44,7 +46,7 @@ func (t *Turn) Take() *Candidate {
 func (t *Turn) Pass() {
 	first := t.queue
 	switch {
-	case !t.taken && Strict:
+	case !t.taken && machine.Strict:
 		panic("claim: a turn was passed that nobody has")
 	case first == nil:
 		t.taken = false

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/core/internal/machine"
 )
 
 // A Class says which waiters of a name try together.
@@ -28,23 +29,23 @@ const (
 	Out                 // has left the queue
 )
 
-var waiterStates = newMachine("a waiter",
-	transition[State]{New, Ready, "it joins and no other is before it; readers also behind readers at the front; always if Redis keeps the queue"},
-	transition[State]{New, Queued, "it joins behind others"},
-	transition[State]{New, Out, "it tries once without queueing"},
-	transition[State]{Queued, Ready, "all before it have left"},
-	transition[State]{Ready, Asking, "at once: it sends the acquire script"},
-	transition[State]{Ready, Asleep, "another waiter of this process was just granted the lock, or was refused just before this one's time ends, which answers both"},
-	transition[State]{Ready, Heir, "a hold of this process is being handed over to it: it does not ask"},
-	transition[State]{Asking, Asleep, "refused, or Redis did not answer and it outlasts that, or it enters a hold that its owner just got"},
-	transition[State]{Asleep, Asking, "a message, a poll, a prompt of a waiter behind it, a release in this process, a new subscription, or once the end of its time. A wake-up while it was asking counts too"},
-	transition[State]{Asleep, Heir, "a hold of this process is being handed over to it: it does not ask"},
-	transition[State]{Heir, Asleep, "it did not get the hold"},
-	transition[State]{Queued, Out, leavesQueue},
-	transition[State]{Ready, Out, leavesQueue},
-	transition[State]{Asking, Out, leavesQueue},
-	transition[State]{Asleep, Out, leavesQueue},
-	transition[State]{Heir, Out, leavesQueue},
+var waiterStates = machine.New("a waiter",
+	machine.Transition[State]{From: New, To: Ready, When: "it joins and no other is before it; readers also behind readers at the front; always if Redis keeps the queue"},
+	machine.Transition[State]{From: New, To: Queued, When: "it joins behind others"},
+	machine.Transition[State]{From: New, To: Out, When: "it tries once without queueing"},
+	machine.Transition[State]{From: Queued, To: Ready, When: "all before it have left"},
+	machine.Transition[State]{From: Ready, To: Asking, When: "at once: it sends the acquire script"},
+	machine.Transition[State]{From: Ready, To: Asleep, When: "another waiter of this process was just granted the lock, or was refused just before this one's time ends, which answers both"},
+	machine.Transition[State]{From: Ready, To: Heir, When: "a hold of this process is being handed over to it: it does not ask"},
+	machine.Transition[State]{From: Asking, To: Asleep, When: "refused, or Redis did not answer and it outlasts that, or it enters a hold that its owner just got"},
+	machine.Transition[State]{From: Asleep, To: Asking, When: "a message, a poll, a prompt of a waiter behind it, a release in this process, a new subscription, or once the end of its time. A wake-up while it was asking counts too"},
+	machine.Transition[State]{From: Asleep, To: Heir, When: "a hold of this process is being handed over to it: it does not ask"},
+	machine.Transition[State]{From: Heir, To: Asleep, When: "it did not get the hold"},
+	machine.Transition[State]{From: Queued, To: Out, When: leavesQueue},
+	machine.Transition[State]{From: Ready, To: Out, When: leavesQueue},
+	machine.Transition[State]{From: Asking, To: Out, When: leavesQueue},
+	machine.Transition[State]{From: Asleep, To: Out, When: leavesQueue},
+	machine.Transition[State]{From: Heir, To: Out, When: leavesQueue},
 )
 
 const leavesQueue = "granted; its time or its context has ended; an error that is every waiter's; its owner got the lock by another call"
@@ -96,7 +97,7 @@ func (w *Waiter[T]) wake() {
 	w.wakes++
 }
 
-func (w *Waiter[T]) move(to State) bool { return waiterStates.move(&w.state, to) }
+func (w *Waiter[T]) move(to State) bool { return waiterStates.Move(&w.state, to) }
 
 // atFront reports whether the waiter is at the front, where waiters may try.
 func (w *Waiter[T]) atFront() bool { return w.state >= Ready && w.state <= Heir }

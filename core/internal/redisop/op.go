@@ -15,21 +15,13 @@ import (
 
 // An Op is one operation on Redis: a call that is resent until its outcome is known or its deadline
 // has passed. One goroutine at a time uses it.
-//
-//	prepared -> sent       Run
-//	sent     -> answered   a reply that ends the operation: Executed or NotExecuted, or Unknown if
-//	                       it is an error of a kind that may follow a write
-//	sent     -> prepared   no reply, or one that calls for a retry: sent again after a pause
-//	sent     -> timed out  the deadline has passed: Unknown if a try may have been executed,
-//	                       otherwise NotExecuted
-//	sent     -> left       the caller has left; Await reads the reply
 type Op struct {
-	r        *Runner
-	call     batch.Call
-	first    clock.Moment  // when the operation began
-	begun    time.Time     // when the last try began
-	sent     clock.Instant // the same, on both clocks
-	inFlight bool
+	r     *Runner
+	call  batch.Call
+	state state
+	first clock.Moment  // when the operation began
+	begun time.Time     // when the last try began
+	sent  clock.Instant // the same, on both clocks
 
 	err     error // how the last try has ended
 	end     end   // how that try ended
@@ -78,7 +70,7 @@ func (x *Op) Recycle() {
 }
 
 // isOver reports whether the batcher no longer uses the call.
-func (x *Op) isOver() bool { return !x.inFlight && x.err != ErrTimeout }
+func (x *Op) isOver() bool { return x.state == ended && x.err != ErrTimeout }
 
 // Replicated makes the replicas confirm the call, if Config.Acks is set.
 func (x *Op) Replicated() *Op {
@@ -116,6 +108,7 @@ func (x *Op) Call() *lua.Call { return &x.call.Call }
 // Replace sets another call to run before the same deadline.
 func (x *Op) Replace(call lua.Call) {
 	x.call.Call, x.retryBusy = call, true
+	x.move(prepared)
 }
 
 // Begun returns when the last try began.
@@ -124,8 +117,8 @@ func (x *Op) Begun() time.Time { return x.begun }
 // Sent returns when the last try was queued, on both clocks.
 func (x *Op) Sent() clock.Instant { return x.sent }
 
-// InFlight reports whether a try is in flight, whose reply Await reads.
-func (x *Op) InFlight() bool { return x.inFlight }
+// InFlight reports whether the caller has left a try in flight, whose reply Await reads.
+func (x *Op) InFlight() bool { return x.state == left }
 
 // Stray reports whether a try may have been executed, or may be yet, although its reply was lost or
 // was an error of a kind that may follow a write.
@@ -175,6 +168,7 @@ func (x *Op) Run(until Until) (any, error) {
 	if x.call.Acquires() {
 		if err := x.r.silent.refuse(&x.call); err != nil {
 			x.err, x.end = err, away
+			x.move(ended)
 			x.r.health.observe(x, nil, err)
 			return nil, err
 		}
@@ -192,6 +186,7 @@ func (x *Op) try(until Until) (batch.Reply, error) {
 	case nil:
 	case ErrLeft:
 		x.err, x.end = ErrLeft, refused
+		x.move(ended)
 		return batch.Reply{}, ErrLeft
 	default:
 		x.prepare()
@@ -219,11 +214,14 @@ func (x *Op) follow(r batch.Reply, until Until) (any, error) {
 		select {
 		case <-time.After(pause):
 		case <-until.Done():
+			x.move(ended)
 			return nil, ErrLeft
 		case <-until.Closing:
+			x.move(ended)
 			return nil, ErrLeft
 		}
 		if time.Until(x.call.Deadline) < leastTry {
+			x.move(ended)
 			x.r.health.observe(x, nil, x.blame(x.err))
 			x.awaitKnown(until)
 			return nil, x.failure()
@@ -272,21 +270,25 @@ func (x *Op) admit(until Until) error {
 
 func (x *Op) prepare() {
 	x.call.Reply = replyPool.Get().(chan batch.Reply)
-	x.sent, x.inFlight = x.r.cfg.Clock(x.begun), true
+	x.sent = x.r.cfg.Clock(x.begun)
+	x.move(sent)
 }
 
 // leave withdraws a try that has not been sent yet.
 func (x *Op) leave() error {
-	if x.r.batcher.Withdraw(&x.call) {
-		replyPool.Put(x.call.Reply)
-		x.inFlight, x.err, x.end = false, ErrLeft, refused
+	if !x.r.batcher.Withdraw(&x.call) {
+		x.move(left)
+		return ErrLeft
 	}
+	replyPool.Put(x.call.Reply)
+	x.err, x.end = ErrLeft, refused
+	x.move(ended)
 	return ErrLeft
 }
 
 // Await returns the reply of the try that was in flight when the caller left. It does not retry.
 func (x *Op) Await() (any, error) {
-	if !x.inFlight {
+	if x.state != left {
 		return nil, x.failure()
 	}
 	value, err, done := x.read(<-x.call.Reply)
@@ -298,7 +300,6 @@ func (x *Op) Await() (any, error) {
 
 // read handles the reply of a try. done is false if the call should be retried.
 func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
-	x.inFlight = false
 	replyPool.Put(x.call.Reply) // no second reply will arrive on it
 	r.Err = x.r.fit.judge(r.Err)
 	if x.stale = errors.Is(r.Err, batch.ErrStale); !x.stale || x.err == nil { // nothing was asked
@@ -324,6 +325,11 @@ func (x *Op) read(r batch.Reply) (value any, err error, done bool) {
 		x.hangUps++
 	}
 	again := hungUp && x.hangUps < mostHangUps || x.end == lost || x.end == moved || x.end == busy && x.retryBusy || x.end == away && x.retryAway
+	if again && x.state == sent {
+		x.move(prepared)
+	} else {
+		x.move(ended)
+	}
 	if !again {
 		x.r.health.observe(x, r.Value, x.blame(r.Err))
 	}

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/reqlock/reqlock/core/internal/claim"
+	"github.com/reqlock/reqlock/core/internal/machine"
 	"github.com/reqlock/reqlock/internal/explore"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	claim.Strict = true
+	machine.Strict = true
 	goleak.VerifyTestMain(m)
 }
 

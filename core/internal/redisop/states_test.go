@@ -1,0 +1,13 @@
+package redisop
+
+import (
+	"testing"
+
+	"github.com/reqlock/reqlock/core/internal/machine/machinetest"
+)
+
+// docs/engine-states.md says what the machine says.
+func TestStates_Document(t *testing.T) {
+	t.Parallel()
+	machinetest.Document(t, "../../../docs/engine-states.md", map[string]string{"command": opStates.Table()})
+}
