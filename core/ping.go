@@ -267,7 +267,7 @@ func (p *probe) acquireAndRelease() error {
 
 	acquire := p.c.ops.Op(lua.Acquire(p.key, field, pingLease), timeout).Replicated()
 	if _, err := acquire.Run(redisop.Until{}); err != nil {
-		left = leftBy(acquire, false)
+		left = claim.AfterAcquire(false, acquire.Stray())
 		return err
 	}
 	_, err := p.c.ops.Op(call, timeout).Run(redisop.Until{})
