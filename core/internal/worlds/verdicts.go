@@ -102,6 +102,7 @@ func (m *Model) updated(s *State, r result) error {
 	sent, lease := claim.Levels{Exclusive: int32(r.excl), Shared: int32(r.shared)}, r.remaining(r.asked)
 	v := claim.Update{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Downgrades: claim.Downgraded(own.reads, sent), CountOnly: r.asked == 0,
+		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0, // the watchdog has renewed the others meanwhile
 	}.Verdict()
 	if v.Loss != nil {
 		if r.safe {
@@ -114,10 +115,24 @@ func (m *Model) updated(s *State, r result) error {
 		own.hold.Confirm(sent)
 	}
 	own.hold.Turn.Pass()
-	if !v.Applies {
-		own.unsure = true
-		return nil
+	if v.Applies {
+		own.applies(r, lease)
 	}
+	switch {
+	case v.Err != nil && !v.Resends:
+		own.unsure = true
+	case v.Resends || own.hold.Levels() != sent:
+		own.recount()
+	case own.leftShared == 0 && own.shared() > 0:
+		own.expireReads()
+	default:
+		own.unsure = s.strayUpdate(o)
+	}
+	return nil
+}
+
+// applies begins or prolongs the lease that an update was for.
+func (own *owner) applies(r result, lease uint8) {
 	own.left = max(own.left, lease)
 	if r.enters {
 		own.leftShared = max(own.leftShared, lease)
@@ -125,13 +140,6 @@ func (m *Model) updated(s *State, r result) error {
 	if r.more != claim.NoEntry {
 		own.hold.Enter(r.more == claim.SharedEntry)
 	}
-	over := own.leftShared == 0 && own.shared() > 0 // the leases of the read side
-	if m.Kind == ReadWrite && (over || own.hold.Levels() != sent) {
-		own.expireReads()
-		return nil
-	}
-	own.unsure = s.strayUpdate(o)
-	return nil
 }
 
 // freed ends the release of a hold.
