@@ -1,34 +1,33 @@
 package worlds
 
-import (
-	"github.com/reqlock/reqlock/core/internal/claim"
-)
+import "github.com/reqlock/reqlock/core/internal/claim"
 
 // An owner is an owner as its client knows it.
 type owner struct {
-	wait  claim.State // of its call of Acquire; New: there is none
-	lease uint8       // what the call asks for
-	reads bool        // the call is for the read side
+	wait  claim.State // New: it makes no call of Acquire.
+	lease uint8       // It is what the call asks for.
+	reads bool        // The call is for the read side.
 	stay
 	uses  [wiresEach]use
-	depth uint8 // the deepest of the unclean wire owner's hold
-	dead  bool  // its client has crashed
+	depth uint8  // Hold.Deepest of the hold that the unclean wire owner had.
+	clean opcode // It cleans that wire owner up.
+	dead  bool   // Its client has crashed.
 }
 
 // A stay is what a client knows of an owner's current wire owner.
 type stay struct {
 	hold       claim.Hold
-	place      claim.Left // what its attempts have left, as long as others follow
-	left       uint8      // ticks to the local deadline of the latest lease
-	leftShared uint8      // likewise for leases of the read side
-	known      bool       // fair: was refused, so it listens and knows the server's clock
-	silent     uint8      // fair: ticks since it asked
-	deaf       bool       // its subscription was lost
-	frozen     bool       // its client does nothing, and its subscription stands
-	slow       bool       // it was frozen, or an attempt was lost, and none has succeeded since
-	forced     bool       // ForceUnlock took the pending grant
-	robbed     bool       // Redis lost its hold, or force took it, and the owner does not know
-	unsure     bool       // Redis may have another count than the leases
+	place      claim.Left // It is what the attempts so far have left.
+	left       uint8      // Ticks to the local deadline of the latest lease.
+	leftShared uint8      // Ticks to that of the latest lease of the read side.
+	known      bool       // A waiter for a fair lock was refused: it listens and knows the server's clock.
+	silent     uint8      // Ticks since a waiter for a fair lock asked.
+	deaf       bool       // The subscription was lost.
+	frozen     bool       // The client does nothing, and its subscription stands.
+	slow       bool       // It was frozen, or an attempt was lost, and none has succeeded since.
+	forced     bool       // ForceUnlock took the pending grant.
+	robbed     bool       // Redis lost the hold, or force took it, and the owner does not know.
+	unsure     bool       // Redis may have another count than the leases.
 }
 
 func (own *owner) excl() uint8    { return uint8(own.hold.Levels().Exclusive) }
@@ -101,7 +100,7 @@ func (m *Model) waitsOn(s *State, o int, left claim.Left) {
 	own := &s.owners[o]
 	own.wait.Move(claim.Asleep)
 	if own.forced = false; m.Kind != Fair {
-		m.retire(s, o, useOf(left))
+		m.retire(s, o, left, opUndo)
 	}
 }
 
@@ -110,7 +109,7 @@ func (m *Model) leaves(s *State, o int, left claim.Left) {
 	own := &s.owners[o]
 	own.ends()
 	if own.uses[0] != free {
-		m.retire(s, o, useOf(left.Or(own.place)))
+		m.retire(s, o, left.Or(own.place), opUndo)
 	}
 }
 
@@ -123,7 +122,7 @@ func (m *Model) lose(s *State, o int) {
 			s.drop(i)
 		}
 	}
-	m.retire(s, o, useOf(claim.AfterLoss(own.hold.Strays(false))))
+	m.retire(s, o, claim.AfterLoss(own.hold.Strays(false)), opRelease)
 }
 
 // plan takes the turn, and returns the command with the levels to send.
@@ -211,13 +210,13 @@ func (m *Model) free(s *State, o int, c command) bool {
 	return s.send(message{command: c})
 }
 
-// releaseOf returns the release of a wire owner. marked is that of a kind with markers.
-func (m *Model) releaseOf(w, deepest uint8, marked opcode) command {
-	c := command{op: opRelease, from: w, deepest: deepest}
-	if m.Kind == Once && m.Marker {
-		c.op = marked
+// releaseOf returns a release of a wire owner. Only a kind with markers tells opFree and opUndo from
+// opRelease.
+func (m *Model) releaseOf(w, deepest uint8, op opcode) command {
+	if op != opRecord && !m.Marker {
+		op = opRelease
 	}
-	return c
+	return command{op: op, from: w, deepest: deepest}
 }
 
 // pass hands the lock over to a waiter of the same client.

@@ -11,8 +11,8 @@ type ending uint8
 
 const (
 	answered  ending = iota
-	givenUp          // for lack of a reply
-	outlasted        // likewise, and the waiter outlasts that
+	givenUp          // It had no reply in time.
+	outlasted        // It had none, and the waiter goes on waiting.
 )
 
 // err returns the error of the command.
@@ -29,11 +29,11 @@ var (
 	errOldToken     = errors.New("a client accepts a token that is not greater than those accepted before")
 )
 
-// A result is what the verdict on a message depends on: the message, its end, and whether the hold of
-// its owner must be there, because its lease lasts and nothing took it away.
+// A result is a message that has ended.
 type result struct {
 	message
 	ending
+	// safe means that Redis must have the hold of its owner: the lease lasts, and nothing took it away.
 	safe bool
 }
 
@@ -102,7 +102,7 @@ func (m *Model) updated(s *State, r result) error {
 	sent, lease := claim.Levels{Exclusive: int32(r.excl), Shared: int32(r.shared)}, r.remaining(r.asked)
 	v := claim.Update{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Downgrades: claim.Downgraded(own.reads, sent), CountOnly: r.asked == 0,
-		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0, // the watchdog has renewed the others meanwhile
+		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0, // A watchdog has renewed all leases meanwhile.
 	}.Verdict()
 	if v.Loss != nil {
 		if r.safe {
@@ -148,21 +148,21 @@ func (m *Model) freed(s *State, r result) error {
 	own := &s.owners[o]
 	v := claim.Release{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Stray: r.stray(), LeaseLeft: own.left > 0,
-		Strays: own.hold.Strays(r.ending == answered), Records: r.op == opRecord, RecordOld: true, // the age of the first try is not known
+		Strays: own.hold.Strays(r.ending == answered), Records: r.op == opRecord, RecordOld: true, // The age of the first try is not known.
 	}.Verdict()
 	if v.Err != nil && r.safe {
 		return errSpuriousLoss
 	}
-	m.released(s, o, v.Clean)
+	m.released(s, o, v.Clean, [...]opcode{claim.SameCall: r.op, claim.PlainCall: opRelease, claim.GoneCall: opUndo}[v.Call])
 	return nil
 }
 
 // released ends a hold that was released.
-func (m *Model) released(s *State, o int, left claim.Left) {
+func (m *Model) released(s *State, o int, left claim.Left, clean opcode) {
 	own := &s.owners[o]
 	own.hold.Turn.Pass()
 	own.hold.Release()
-	m.retire(s, o, useOf(left))
+	m.retire(s, o, left, clean)
 }
 
 // handedOver ends a hand-over.
@@ -186,7 +186,7 @@ func (m *Model) handedOver(s *State, r result) error {
 	if v.Err != nil && r.safe {
 		return errSpuriousLoss
 	}
-	m.released(s, o, v.CleanHold)
+	m.released(s, o, v.CleanHold, opRelease)
 	if v.KeepsOn {
 		next.place = next.place.Or(v.Heir)
 	}

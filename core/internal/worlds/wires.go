@@ -16,14 +16,6 @@ const (
 	late        // it is clean, but a message still names it
 )
 
-// useOf returns the use of a wire owner that has left something.
-func useOf(left claim.Left) use {
-	if left.None() {
-		return free
-	}
-	return unclean
-}
-
 // begin gives an owner a new wire owner. It fails if there is no room for what that may leave
 // behind.
 func (m *Model) begin(s *State, o int) bool {
@@ -35,10 +27,14 @@ func (m *Model) begin(s *State, o int) bool {
 	return true
 }
 
-// retire ends the use of an owner's current wire owner.
-func (m *Model) retire(s *State, o int, u use) {
+// retire ends the use of an owner's current wire owner, which has left something. clean will clean
+// that up.
+func (m *Model) retire(s *State, o int, left claim.Left, clean opcode) {
 	own := &s.owners[o]
-	w := wireOf(o, 0)
+	w, u := wireOf(o, 0), unclean
+	if clean = m.releaseOf(w, 0, clean).op; left.None() {
+		u, clean = free, 0
+	}
 	for i := int(s.n) - 1; i >= 0; i-- { // its renewals are useless now
 		if s.messages[i].role == renewal && s.messages[i].from == w {
 			s.drop(i)
@@ -49,7 +45,7 @@ func (m *Model) retire(s *State, o int, u use) {
 	}
 	if u != free {
 		m.swap(s, o)
-		own.uses[spare], own.depth = u, own.deepest()
+		own.uses[spare], own.depth, own.clean = u, own.deepest(), clean
 	}
 	own.uses[0], own.stay = free, stay{}
 	s.redis = m.forget(s.redis, w)
@@ -130,16 +126,16 @@ func (s *State) rankTokens() {
 
 // cleanUp frees what a wire owner may have left. It is done when no stray can arrive any more.
 func (m *Model) cleanUp(s *State, o int) error {
-	w := wireOf(o, spare)
-	depth := s.owners[o].depth
+	own, w := &s.owners[o], wireOf(o, spare)
+	depth := own.depth
 	if m.Kind == ReadWrite {
 		depth = max(depth, 1)
 	}
-	if _, err := m.execute(s, m.releaseOf(w, depth, opUndo)); err != nil {
+	if _, err := m.execute(s, m.releaseOf(w, depth, own.clean)); err != nil {
 		return err
 	}
 	if !s.strays(w) {
-		s.owners[o].uses[spare] = late // until nothing names it
+		own.uses[spare], own.clean = late, 0 // until nothing names it
 	}
 	return nil
 }
