@@ -553,7 +553,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
 	t := try{terms: &w.kind.terms, key: e.key, field: field, lease: c.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
-		t.notAfter, place.left.There = w.notAfter(), true
+		t.notAfter, place.left = w.notAfter(), place.left.Queueing()
 	}
 	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
 	if !p.looks {

@@ -348,6 +348,9 @@ func TestLeft(t *testing.T) {
 		if got, want := one.Or(other), (Left{There: one.There || other.There, Stray: one.Stray || other.Stray}); got != want {
 			t.Errorf("%+v or %+v: %+v", one, other, got)
 		}
+		if got, want := one.Queueing(), (Left{There: true, Stray: one.Stray}); got != want {
+			t.Errorf("%+v queueing: %+v", one, got)
+		}
 		granted, stray := one.There, one.Stray
 		if got := AfterAcquire(granted, stray); got != (Left{There: granted || stray, Stray: stray}) || got.None() != (!granted && !stray) {
 			t.Errorf("after an acquire, granted %v, stray %v: %+v", granted, stray, got)

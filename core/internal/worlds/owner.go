@@ -71,7 +71,7 @@ func (m *Model) ask(s *State, o int) bool {
 		c.excl, c.shared = 0, 1
 	}
 	if own.known {
-		c.notAfter, own.place.There = 1, true
+		c.notAfter, own.place = 1, own.place.Queueing()
 	}
 	return s.send(message{command: c})
 }
