@@ -31,23 +31,33 @@ type handover struct {
 	took time.Duration // if the heir got the lock
 }
 
-// handOverLocked prepares a hand-over to the first waiter. It returns nil if the hold must be freed
-// instead. If Redis keeps the queue, the waiter is the first of this process, and Redis decides
-// whether it is the first of all.
-func (h *hold) handOverLocked(l *level, g kinds.Counts) *handover {
-	e := h.entry
-	if h.kind.HandOver == nil || h.claim.Deepest() > 0 || h.engine().state.Load() != open {
+// handsOver reports whether holds of this kind are handed over now.
+func (h *hold) handsOver() bool { return h.kind.HandOver != nil && h.engine().state.Load() == open }
+
+// heirLocked returns the waiter that may be the heir of h; nil: there is none. If Redis keeps the
+// queue, it is the first of this process, and Redis decides whether it is the first of all. known
+// gets what the verdict depends on.
+func (h *hold) heirLocked(known *claim.Exit) *waiter {
+	queue := &h.entry.queue
+	if queue.Len() == 0 {
 		return nil
 	}
-	first := e.queue.Heir(clock.Now())
-	if first == nil || first.Item.kind != h.kind {
+	first := queue.Heir(clock.Now())
+	if first == nil {
 		return nil
 	}
 	w := first.Item
-	if p := w.place(); p != nil && !p.left.There { // it has no place in Redis's queue yet
-		return nil
+	known.Heir, known.SameKind = true, w.kind == h.kind
+	if p := w.place(); p != nil {
+		known.Queued, known.Place = true, p.left
 	}
-	e.queue.HandTo(first)
+	return w
+}
+
+// handOverLocked prepares a hand-over to w.
+func (h *hold) handOverLocked(l *level, g kinds.Counts, w *waiter) *handover {
+	e := h.entry
+	e.queue.HandTo(&w.Waiter)
 	to, lease := w.newHold(w.sendsLocked(), claim.Left{}, clock.Now())
 	return &handover{hold: h, last: l, counts: g, heir: w, to: to, lease: lease, arrivals: e.queue.Arrivals()}
 }

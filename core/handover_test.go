@@ -783,13 +783,9 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 	last := s.holder.backend.(*level)
 	last.err = ErrReleased
 	h.dropLocked(last)
-	g, err := h.planCountsLocked(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := h.handOverLocked(last, g)
+	o := h.planReleaseLocked(last).handover
 	if o == nil {
-		t.Fatal("handOverLocked prepared no hand-over")
+		t.Fatal("no hand-over was prepared")
 	}
 	o.op = op
 	return &outcomeSite{s, o}

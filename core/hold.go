@@ -3,7 +3,6 @@ package core
 import (
 	"cmp"
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -237,12 +236,19 @@ func (h *hold) takeTurn(ctx context.Context) (turn, error) {
 	}
 }
 
-// update sends the hold count and the wanted lease. more, unless nil, adds a level of that kind.
-// update calls applied, with the mutex locked, once Redis has accepted the command. If ctx ends
-// first, the turn is kept until the reply has arrived.
-func (h *hold) update(
-	ctx context.Context, more *kinds.Kind, lease time.Duration, applied func(sent clock.Instant) error,
-) error {
+// A change is a command that changes a hold that goes on, and what it is for.
+type change struct {
+	op     *redisop.Op
+	counts kinds.Counts // what it sends
+	lease  *level     // the lease that begins or lasts longer; nil: the count is only lowered
+	lasts  time.Duration
+	enters bool        // the lease begins
+	record *lua.Record // what it stores; nil: nothing
+}
+
+// update sends the hold count and how long a lease is to last. more, unless nil, adds a level of that
+// kind, for which the lease is. If ctx ends first, the turn is kept until the reply has arrived.
+func (h *hold) update(ctx context.Context, more *kinds.Kind, l *level, lasts time.Duration) error {
 	c, until := h.engine(), redisop.Until{Context: ctx}
 	_ = ctx.Done() // a nil ctx panics here, and not with the turn
 	t, err := h.takeTurn(ctx)
@@ -258,70 +264,99 @@ func (h *hold) update(
 	if err != nil {
 		return err
 	}
-	x := c.ops.Op(h.kind.Update(c.settings(), g, h.outlast(lease)), c.opts.CommandTimeout).Replicated()
+	x := c.ops.Op(h.kind.Update(c.settings(), g, h.outlast(lasts)), c.opts.CommandTimeout).Replicated()
 	if more == nil { // an extension
 		x.UntilSent()
 	}
+	u := change{op: x, counts: g, lease: l, lasts: lasts, enters: more != nil}
 	answer, err := x.Run(until)
 	if err == redisop.ErrLeft {
-		t.giveTo(func() { h.finishUpdate(x, g) })
+		t.giveTo(func() { h.finishUpdate(u) })
 		return ended(ctx)
 	}
-	err = h.apply(x, g, answer, err, func(sent clock.Instant) error {
-		if x.Unacked() != nil { // the script always writes, so there is something to confirm
-			return x.Unacked()
-		}
-		return applied(sent)
-	})
-	if err == claim.ErrLate || errors.Is(err, ErrNotReplicated) {
-		// Redis has added a level that no lease is for. The caller does not wait until it is taken
-		// back, because its ctx may end meanwhile.
+	v := h.apply(u, answer, err, false)
+	if v.Resends { // the caller does not wait for that, because its ctx may end meanwhile
 		t.giveTo(h.sendCount)
 	}
-	return err
+	return v.Err
 }
 
 // finishUpdate waits for an update whose caller has left. If Redis applied it, finishUpdate
 // restores the count. It has the turn.
-func (h *hold) finishUpdate(x *redisop.Op, g kinds.Counts) {
-	answer, err := x.Await()
-	if h.apply(x, g, answer, err, noop) == nil {
+func (h *hold) finishUpdate(u change) {
+	answer, err := u.op.Await()
+	if h.apply(u, answer, err, true).Resends {
 		h.sendCount()
 	}
 }
 
-// apply handles the reply to an update.
-func (h *hold) apply(x *redisop.Op, g kinds.Counts, answer any, err error, applied func(sent clock.Instant) error) error {
-	if err == ErrWrongKind && h.overwritten() {
-		return h.loseBy(errOverwritten)
+// apply handles the reply to a change.
+func (h *hold) apply(u change, answer any, err error, callerLeft bool) claim.UpdateVerdict {
+	known := claim.Update{
+		Err: err, Loss: ErrLockLost, Downgrades: h.downgraded(u.counts),
+		CountOnly: u.lease == nil, CallerLeft: callerLeft,
 	}
-	if err != nil {
-		return err
+	switch {
+	case err == ErrWrongKind && h.overwritten():
+		known.Err, known.Loss = nil, errOverwritten
+	case err == nil:
+		known.There, known.Err = u.op.Call().ReadUpdate(answer)
 	}
-	there, err := x.Call().ReadUpdate(answer)
-	if err != nil {
-		return err
-	}
-	if !there {
-		return h.loseBy(ErrLockLost)
+	if known.There && u.lease != nil {
+		known.Unproven = u.op.Unacked() // the script always writes, so there is something to confirm
 	}
 	h.lock()
-	defer h.unlock()
-	if err := h.endedLocked(); err != nil {
-		return err
+	known.Ended = h.endedLocked()
+	if u.lease != nil {
+		known.LeaseEnded, known.Late = h.fitsLocked(u)
 	}
-	h.claim.Confirm(g.Levels)
-	if h.downgraded(g) {
-		wake(h.entry.queue.Wake()) // readers may enter now
-	}
-	return applied(x.Sent())
+	v := known.Verdict()
+	lost := h.changeLocked(u, v)
+	h.unlock()
+	lost.finish()
+	return v
 }
 
-// loseBy ends the hold and returns the cause, or why the hold ended before.
-func (h *hold) loseBy(cause error) error {
-	h.lose(cause)
-	_, err := h.planCounts(nil)
-	return err
+// fitsLocked returns why the lease of a change has ended or must not begin, and whether it would be
+// over before it begins.
+func (h *hold) fitsLocked(u change) (end error, late bool) {
+	c := h.engine()
+	switch {
+	case !u.enters:
+		return u.lease.err, false
+	case c.state.Load() == closed: // Close has ended the other leases already
+		return ErrClosed, false
+	}
+	ends := clock.LeaseEnd(u.op.Sent(), u.lasts)
+	if u.lease.watched {
+		ends = clock.Later(ends, h.renewed) // the watchdog may have renewed the hold meanwhile
+	}
+	return nil, c.clock().Until(ends) <= 0
+}
+
+// changeLocked carries out the verdict on a change.
+func (h *hold) changeLocked(u change, v claim.UpdateVerdict) (lost loss) {
+	if v.Loss != nil {
+		return h.endLocked(v.Loss)
+	}
+	if v.Confirms {
+		h.claim.Confirm(u.counts.Levels)
+	}
+	if v.Admits {
+		wake(h.entry.queue.Wake())
+	}
+	if !v.Applies {
+		return loss{}
+	}
+	switch at := h.engine().clock(); {
+	case u.enters:
+		h.addLocked(u.lease, u.op.Sent(), at)
+	case u.lease != nil:
+		h.prolongLocked(u.lease, u.op.Sent(), at, u.lasts)
+	case h.record == u.record:
+		h.record = nil
+	}
+	return loss{}
 }
 
 // overwritten reports whether the key of the lock has another type by now, after a command has
@@ -333,34 +368,28 @@ func (h *hold) overwritten() bool {
 	return err == ErrWrongKind
 }
 
-func noop(clock.Instant) error { return nil }
-
 // sendCount sends the hold count. The caller has the turn. A failed downgrade is retried. Any other
 // failure is ignored, because the next change sends the count again.
 func (h *hold) sendCount() {
-	if g, err := h.trySendCount(); err != nil {
-		h.retryDowngrade(g)
+	if h.trySendCount().Retries {
+		h.retryDowngrade()
 	}
 }
 
-// trySendCount makes one attempt and returns the counts it sent.
-func (h *hold) trySendCount() (kinds.Counts, error) {
+// trySendCount makes one attempt.
+func (h *hold) trySendCount() (v claim.UpdateVerdict) {
 	c := h.engine()
 	g, err := h.planCounts(nil)
 	if err != nil || g.Total() == 0 {
-		return g, nil
+		return v
 	}
 	x := c.ops.Op(h.kind.Update(c.settings(), g, 0), c.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
-	return g, h.apply(x, g, answer, err, noop)
+	return h.apply(change{op: x, counts: g}, answer, err, false)
 }
 
-// retryDowngrade resends the count in the background until Redis accepts it, if it is that of a
-// downgrade. Until then no reader can enter, and the next change may be hours away.
-func (h *hold) retryDowngrade(g kinds.Counts) {
-	if !h.downgraded(g) {
-		return
-	}
+// retryDowngrade resends the count of a downgrade in the background until Redis accepts it.
+func (h *hold) retryDowngrade() {
 	c := h.engine()
 	c.background.Go(func() {
 		for failures := 0; ; failures++ {
@@ -370,9 +399,9 @@ func (h *hold) retryDowngrade(g kinds.Counts) {
 				return
 			}
 			t, _ := h.takeTurn(context.Background())
-			_, err := h.trySendCount()
+			v := h.trySendCount()
 			t.pass()
-			if err == nil { // accepted, or no longer needed
+			if !v.Retries { // accepted, or no longer needed
 				return
 			}
 		}
@@ -394,11 +423,13 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	if p.err = err; err == ErrReleased { // a concurrent release of another lease freed the hold for both
 		p.err = h.err
 	}
-	if err == nil && g.Total() == 0 {
-		p.handover = h.handOverLocked(l, g)
-	}
-	p.way, p.counts, p.ending = claim.WayOf(err != nil, g.Levels, p.handover != nil), g, ending{h.record, h.withdrawn}
-	if p.way == claim.FreesHold {
+	known := claim.Exit{Ended: err != nil, Levels: g.Levels, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
+	heir := h.heirLocked(&known)
+	p.way, p.counts, p.ending = known.Verdict(), g, ending{h.record, h.withdrawn}
+	switch p.way {
+	case claim.HandsOver:
+		p.handover = h.handOverLocked(l, g, heir)
+	case claim.FreesHold:
 		h.entry.freeingLocked()
 	}
 	return p
@@ -460,16 +491,11 @@ func (h *hold) lower(g kinds.Counts, r *lua.Record) error {
 	}
 	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
-	err = h.apply(x, g, answer, err, func(clock.Instant) error {
-		if h.record == r {
-			h.record = nil
-		}
-		return nil
-	})
-	if err != nil {
-		h.retryDowngrade(g)
+	v := h.apply(change{op: x, counts: g, record: r}, answer, err, false)
+	if v.Retries {
+		h.retryDowngrade()
 	}
-	return err
+	return v.Err
 }
 
 // free frees the hold in Redis. The caller has the turn. l is its last lease. On return the hold has

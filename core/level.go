@@ -171,14 +171,7 @@ func (l *level) giveBack(context.Context) error {
 }
 
 func (l *level) extend(ctx context.Context, d time.Duration) error {
-	err := l.hold.update(ctx, nil, d, func(sent clock.Instant) error {
-		if l.err != nil {
-			return l.err
-		}
-		l.hold.prolongLocked(l, sent, l.hold.engine().clock(), d)
-		return nil
-	})
-	if err != nil {
+	if err := l.hold.update(ctx, nil, l, d); err != nil {
 		return opErr("extend", l.label(), err)
 	}
 	return nil

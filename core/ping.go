@@ -268,7 +268,7 @@ func (p *probe) acquireAndRelease() error {
 
 	acquire := p.c.ops.Op(plain.Acquire(settings, kinds.Try{Key: p.key, Wire: hold.Wire, Lease: pingLease}), timeout).Replicated()
 	if _, err := acquire.Run(redisop.Until{}); err != nil {
-		left = leftBy(acquire, false)
+		left = claim.AfterAcquire(false, acquire.Stray())
 		return err
 	}
 	_, err := p.c.ops.Op(release, timeout).Run(redisop.Until{})

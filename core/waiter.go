@@ -554,7 +554,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	e, c, field := w.entry, w.entry.engine(), p.field
 	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: field, Lease: c.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
-		t.NotAfter, place.left.There = w.notAfter(), true
+		t.NotAfter, place.left = w.notAfter(), place.left.Queueing()
 	}
 	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
 	if !p.looks {
@@ -575,25 +575,20 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	if r, ok := err.(*recorded); ok {
 		r.binding = w.kind.Marks.Binding
 	}
-	left := leftBy(x, answer.Granted)
-	if place := w.place(); place != nil { // set before a hand-over can use the place
-		place.left = place.left.Or(left)
-	}
+	left := w.leavesBehind(x, answer.Granted)
 	var lease *level
 	stays := false
 	switch {
 	case err != nil:
 		stays = w.fail(p.arrivals, err)
 	case answer.Granted:
-		if lease, err = w.granted(x, field, answer.Token); lease != nil {
+		if lease, err = w.granted(x, field, answer.Token, left.Left()); lease != nil {
 			return lease, nil
 		}
 	default:
 		err = w.refused(answer, p.polls)
 	}
-	if w.place() == nil { // otherwise leavePlace cleans up: the next attempt uses the same wire owner
-		w.cleanUp(field, left)
-	}
+	w.cleanUp(field, left.Clean)
 	if stays {
 		notifyOr(w.ctx, w.abandon, c.opts.Observer.Retrying, func() Event { return w.event("", err) })
 		return nil, nil
@@ -621,7 +616,7 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 		w.entry.engine().background.Go(func() {
 			reply, err := x.Await()
 			answer, _ := readGrant(x, reply, err)
-			w.cleanUp(field, left.Or(leftBy(x, answer.Granted)))
+			w.cleanUp(field, attemptOf(x, answer.Granted, left).Verdict().Clean)
 		})
 	}
 	return why
@@ -660,12 +655,24 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 	return answer, err
 }
 
-// leftBy returns what an attempt has left that gave its waiter no lease. A look leaves nothing.
-func leftBy(x *redisop.Op, granted bool) claim.Left {
-	if x.Call().Looks() {
-		return claim.Left{}
+// attemptOf returns what is known of an attempt after which the wire owner is not used again. place is
+// what earlier attempts have left.
+func attemptOf(x *redisop.Op, granted bool, place claim.Left) claim.Attempt {
+	return claim.Attempt{Granted: granted, Stray: x.Stray(), Looks: x.Call().Looks(), Place: place}
+}
+
+// leavesBehind returns what an attempt leaves. The waiter's place takes its part before a hand-over
+// can use the place; leavePlace cleans that up.
+func (w *waiter) leavesBehind(x *redisop.Op, granted bool) claim.AttemptVerdict {
+	p := w.place()
+	if p == nil {
+		return attemptOf(x, granted, claim.Left{}).Verdict()
 	}
-	return claim.AfterAcquire(granted, x.Stray())
+	a := attemptOf(x, granted, p.left)
+	a.Keeps = true
+	v := a.Verdict()
+	p.left = v.Place
+	return v
 }
 
 // late reports whether a lease has expired by at, if its command was queued at sent.
@@ -677,13 +684,10 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 // returns neither a lease nor an error if another call of the same owner was granted the lock
 // first. The waiter then re-enters that hold, and its own grant, which is valid if the kind is
 // shared, is cleaned up.
-func (w *waiter) granted(x *redisop.Op, field string, token uint64) (*level, error) {
+// left is what the owner's commands may leave in Redis beside the grant.
+func (w *waiter) granted(x *redisop.Op, field string, token uint64, left claim.Left) (*level, error) {
 	e := w.entry
 	now := time.Now()
-	left := leftBy(x, false)
-	if p := w.place(); p != nil {
-		left = left.Or(p.left)
-	}
 	h, lease := w.newHold(field, left, clock.MomentOf(now))
 	h.token = token
 	why := w.ended()
@@ -853,21 +857,7 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 		return nil, ErrClosed
 	}
 	lease := h.newLevel(&w.request, clock.Now())
-	err := h.update(w.ctx, w.kind, lease.duration(), func(sent clock.Instant) error {
-		end := clock.LeaseEnd(sent, lease.duration())
-		if lease.watched {
-			end = clock.Later(end, h.renewed) // the watchdog may have renewed the hold meanwhile
-		}
-		switch {
-		case c.state.Load() == closed: // Close has ended the other leases already
-			return ErrClosed
-		case c.clock().Until(end) <= 0:
-			return claim.ErrLate
-		}
-		h.addLocked(lease, sent, c.clock())
-		return nil
-	})
-	if err != nil {
+	if err := h.update(w.ctx, w.kind, lease, lease.duration()); err != nil {
 		return nil, err
 	}
 	return lease, nil

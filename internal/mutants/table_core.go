@@ -187,17 +187,38 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a downgrade is resent until Redis accepts it",
-		file:    "core/hold.go",
-		old:     "if !h.downgraded(g) {",
-		new:     "if true {",
-		nets:    []string{"core TestReadWrite_DowngradeIsRetried"},
+		file:    "core/internal/claim/update.go",
+		old:     "u.Err, u.Downgrades && u.CountOnly",
+		new:     "u.Err, false",
+		nets:    []string{"core/internal/claim TestUpdate_AllVerdicts", "core TestReadWrite_DowngradeIsRetried"},
 	},
 	{
 		promise: "an abandoned re-entry does not stay in the count",
 		file:    "core/hold.go",
-		old:     "if h.apply(x, g, answer, err, noop) == nil {",
-		new:     "if h.apply(x, g, answer, err, noop) != nil {",
+		old:     "if h.apply(u, answer, err, true).Resends {",
+		new:     "if !h.apply(u, answer, err, true).Resends {",
 		nets:    []string{"core TestCount_AbandonedReentry"},
+	},
+	{
+		promise: "a re-entry whose lease would be over is no level",
+		file:    "core/internal/claim/update.go",
+		old:     "case u.Late:",
+		new:     "case false:",
+		nets:    []string{"core/internal/claim TestUpdate_AllVerdicts", "core TestDeadline_LateReentryIsTakenBack"},
+	},
+	{
+		promise: "a change of a hold that Redis does not have any more is a loss",
+		file:    "core/internal/claim/update.go",
+		old:     "v.Loss = u.Loss",
+		new:     "v.Loss = nil",
+		nets:    []string{"core/internal/claim TestUpdate_AllVerdicts"},
+	},
+	{
+		promise: "a waiter for a fair lock keeps in mind what its earlier attempts have left",
+		file:    "core/internal/claim/attempt.go",
+		old:     "left = left.Or(AfterAcquire(a.Granted, a.Stray))",
+		new:     "left = AfterAcquire(a.Granted, a.Stray)",
+		nets:    []string{"core/internal/claim TestAttempt_AllVerdicts"},
 	},
 
 	// Deadlines and loss.
@@ -345,10 +366,10 @@ var coreMutants = []mutant{
 	},
 	{
 		promise: "a lock is handed on among waiters of its kind",
-		file:    "core/handover.go",
-		old:     "if first == nil || first.Item.kind != h.kind {",
-		new:     "if first == nil {",
-		nets:    []string{"core TestHandOver_NotToAnotherKind"},
+		file:    "core/internal/claim/release.go",
+		old:     "e.Heir && e.SameKind &&",
+		new:     "e.Heir &&",
+		nets:    []string{"core/internal/claim TestExit_AllVerdicts", "core TestHandOver_NotToAnotherKind"},
 	},
 	{
 		promise: "an heir that has left frees what it was handed",
@@ -815,7 +836,7 @@ var coreMutants = []mutant{
 	{
 		promise: "Ping leaves no lock in Redis if its reply is late",
 		file:    "core/ping.go",
-		old:     "left = leftBy(acquire, false)",
+		old:     "left = claim.AfterAcquire(false, acquire.Stray())",
 		new:     "",
 		nets:    []string{"core TestPing_LeavesNoLock"},
 	},

@@ -11,6 +11,7 @@
 // A [Hold] has the state and the levels of an owner's stay in the lock, and its [Turn], the right to
 // send a command that changes the hold.
 //
-// [HandOver], [Grant], [Failure], [Release], [Renewal], [Missing] and [Cleanup] are what is known
-// when a reply has been read. The verdict of each says what follows.
+// [Attempt], [Grant], [Refusal], [Failure], [Update], [Release], [HandOver], [Renewal], [Missing] and
+// [Cleanup] are what is known when a reply has been read, and [Exit] before a lease is released. The
+// verdict of each says what follows.
 package claim

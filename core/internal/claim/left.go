@@ -24,6 +24,10 @@ func AfterRelease(answered, rest, stray bool) Left {
 // Hold.Strays returns.
 func AfterLoss(stray bool) Left { return Left{There: true, Stray: stray} }
 
+// Queueing returns what is left once an attempt was sent that may get a place in Redis's queue. Its
+// caller may leave before the reply.
+func (l Left) Queueing() Left { return l.Or(Left{There: true}) }
+
 // Or is the only place that merges what commands of one wire owner have left.
 func (l Left) Or(other Left) Left {
 	return Left{There: l.There || other.There, Stray: l.Stray || other.Stray}

@@ -10,15 +10,27 @@ const (
 	FreesHold              // the last lease
 )
 
-// WayOf returns how to release a lease that has left levels. ended reports whether the hold has
-// ended, heir whether a waiter can get the lock.
-func WayOf(ended bool, n Levels, heir bool) Way {
+// An Exit is what is known when a lease has left its hold and Redis is to be told.
+type Exit struct {
+	Ended     bool   // the hold has ended
+	Levels    Levels // of the leases that remain
+	Deepest   int32  // Hold.Deepest: a hand-over would leave the time-out keys of read levels
+	HandsOver bool   // the kind has a hand-over, and the client is open
+
+	Heir     bool // the queue has an heir
+	SameKind bool // it wants what the hold is
+	Queued   bool // Redis keeps the queue
+	Place    Left // what the heir's attempts have left there; without a place it cannot be the next
+}
+
+// Verdict decides.
+func (e Exit) Verdict() Way {
 	switch {
-	case ended:
+	case e.Ended:
 		return AlreadyOver
-	case n.Total() > 0:
+	case e.Levels.Total() > 0:
 		return LowersCount
-	case heir:
+	case e.HandsOver && e.Deepest == 0 && e.Heir && e.SameKind && (!e.Queued || e.Place.There):
 		return HandsOver
 	}
 	return FreesHold

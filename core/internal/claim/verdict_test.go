@@ -155,23 +155,93 @@ func TestRelease_AllVerdicts(t *testing.T) {
 	}
 }
 
-func TestWayOf(t *testing.T) {
+// All that can be known when a lease has left its hold: a hand-over needs an heir that can take the
+// very thing that is left.
+func TestExit_AllVerdicts(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		ended bool
-		n     Levels
-		heir  bool
-		want  Way
-	}{
-		{true, Levels{}, false, AlreadyOver},
-		{true, Levels{1, 0}, true, AlreadyOver},
-		{false, Levels{1, 0}, false, LowersCount},
-		{false, Levels{0, 2}, true, LowersCount},
-		{false, Levels{}, true, HandsOver},
-		{false, Levels{}, false, FreesHold},
-	} {
-		if got := WayOf(test.ended, test.n, test.heir); got != test.want {
-			t.Errorf("%+v: %d", test, got)
+	for combination := range 1 << 10 {
+		b := bits(combination)
+		x := Exit{Ended: b(), HandsOver: b(), Heir: b(), SameKind: b(), Queued: b(), Place: Left{There: b(), Stray: b()}}
+		if b() {
+			x.Levels = Levels{1, 0}
+		}
+		if b() {
+			x.Levels.Shared = 2
+		}
+		if b() {
+			x.Deepest = 1
+		}
+		want := FreesHold
+		switch inPlace := x.Place.There || !x.Queued; {
+		case x.Ended:
+			want = AlreadyOver
+		case x.Levels != Levels{}:
+			want = LowersCount
+		case x.HandsOver && x.Heir && x.SameKind && x.Deepest == 0 && inPlace:
+			want = HandsOver
+		}
+		if got := x.Verdict(); got != want {
+			t.Errorf("%+v: %d, want %d", x, got, want)
+		}
+	}
+}
+
+// All that can be known of an attempt: what Redis may have stays with the wire owner or is cleaned
+// up, and a lease takes all of it along.
+func TestAttempt_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	for combination := range 1 << 6 {
+		b := bits(combination)
+		a := Attempt{Granted: b(), Stray: b(), Looks: b(), Keeps: b(), Place: Left{There: b(), Stray: b()}}
+		left := a.Place
+		if !a.Looks && (a.Granted || a.Stray) {
+			left = Left{There: true, Stray: a.Stray || a.Place.Stray}
+		}
+		want := AttemptVerdict{Clean: left}
+		if a.Keeps {
+			want = AttemptVerdict{Place: left}
+		}
+		if v := a.Verdict(); v != want || v.Left() != left {
+			t.Errorf("%+v: %+v with %+v, want %+v", a, v, v.Left(), want)
+		}
+	}
+}
+
+// All that can be known of a change: a level counts if Redis has it and its caller gets the lease,
+// and one that Redis may have without a lease is taken back.
+func TestUpdate_AllVerdicts(t *testing.T) {
+	t.Parallel()
+	errEnded, errLease := errors.New("the hold has ended"), errors.New("the lease has ended")
+	for combination := range 1 << 9 {
+		b := bits(combination)
+		u := Update{
+			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Ended: errIf(b(), errEnded), Downgrades: b(), CountOnly: b(),
+			CallerLeft: b(), Unproven: errIf(b(), errReplica), LeaseEnded: errIf(b(), errLease), Late: b(),
+		}
+		v := u.Verdict()
+		answered := u.Err == nil
+		accepted := answered && u.There && u.Ended == nil
+		usable := !u.CallerLeft && u.Unproven == nil && u.LeaseEnded == nil && !u.Late
+		for what, wrong := range map[string]bool{
+			"a command's error is lost":                     !answered && v.Err != errDown,
+			"a hold is lost that was not missing":           v.Loss != nil && (!answered || u.There),
+			"a missing hold is not lost":                    answered && !u.There && u.Ended == nil && v.Loss != ErrLockLost,
+			"a hold that ended before ends again":           u.Ended != nil && v.Loss != nil,
+			"a hold that ended before has another error":    answered && u.Ended != nil && v.Err != errEnded,
+			"the levels of Redis are not noted":             v.Confirms != accepted,
+			"a lease counts without Redis":                  v.Applies && !accepted,
+			"a lease counts that must not":                  v.Applies && !usable,
+			"a lease does not count that must":              accepted && usable && (!v.Applies || v.Err != nil),
+			"a lease that does not count has no error":      accepted && !usable && !u.CallerLeft && v.Err == nil,
+			"a level that nobody has stays":                 accepted && (u.CallerLeft || u.Unproven != nil) && !v.Resends,
+			"a late level stays":                            accepted && u.Late && u.LeaseEnded == nil && !v.Resends,
+			"a count is sent again in vain":                 v.Resends && (!accepted || v.Applies),
+			"readers are not told that they may enter":      v.Admits != (accepted && u.Downgrades),
+			"a downgrade without an answer is not repeated": v.Retries != (!answered && u.Downgrades && u.CountOnly),
+		} {
+			if wrong {
+				t.Errorf("%s: %+v: %+v", what, u, v)
+			}
 		}
 	}
 }
@@ -277,6 +347,9 @@ func TestLeft(t *testing.T) {
 		one, other := Left{There: b(), Stray: b()}, Left{There: b(), Stray: b()}
 		if got, want := one.Or(other), (Left{There: one.There || other.There, Stray: one.Stray || other.Stray}); got != want {
 			t.Errorf("%+v or %+v: %+v", one, other, got)
+		}
+		if got, want := one.Queueing(), (Left{There: true, Stray: one.Stray}); got != want {
+			t.Errorf("%+v queueing: %+v", one, got)
 		}
 		granted, stray := one.There, one.Stray
 		if got := AfterAcquire(granted, stray); got != (Left{There: granted || stray, Stray: stray}) || got.None() != (!granted && !stray) {

@@ -54,6 +54,13 @@ func (s State) String() string {
 	return [...]string{"new", "queued", "ready", "asking", "asleep", "heir", "out"}[s]
 }
 
+// Move changes the state. It refuses a change that the machine does not have, and reports whether it
+// made the change.
+func (s *State) Move(to State) bool { return waiterStates.Move(s, to) }
+
+// Waits reports whether a waiter in this state is in a queue.
+func (s State) Waits() bool { return s != New && s != Out }
+
 // A Waiter is one caller that waits. The caller sets the exported fields before Join. It may set
 // PollAt at any time.
 type Waiter[T any] struct {
@@ -97,7 +104,7 @@ func (w *Waiter[T]) wake() {
 	w.wakes++
 }
 
-func (w *Waiter[T]) move(to State) bool { return waiterStates.Move(&w.state, to) }
+func (w *Waiter[T]) move(to State) bool { return w.state.Move(to) }
 
 // atFront reports whether the waiter is at the front, where waiters may try.
 func (w *Waiter[T]) atFront() bool { return w.state >= Ready && w.state <= Heir }

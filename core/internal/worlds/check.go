@@ -25,7 +25,7 @@ func (m *Model) checkHolders(s *State) error {
 	holders, writers := 0, 0
 	for o := range m.Clients {
 		own := &s.owners[o]
-		if own.phase != held || own.robbed {
+		if !own.holds() || own.robbed {
 			continue
 		}
 		holders++
@@ -73,7 +73,7 @@ func (m *Model) checkTraces(s *State) error {
 	l := m.look(s.redis)
 	for o := range m.Clients {
 		own := &s.owners[o]
-		if own.phase == dead {
+		if own.dead {
 			continue
 		}
 		for slot, u := range own.uses {

@@ -47,22 +47,35 @@ func (m *Model) describeMessage(msg message) string {
 	return b.String()
 }
 
+// standing says where an owner stands.
+func (own *owner) standing() string {
+	switch {
+	case own.dead:
+		return "dead"
+	case own.wait.Waits():
+		return own.wait.String()
+	case own.idle():
+		return "idle"
+	}
+	return own.hold.State().String()
+}
+
 // Describe prints a state: the owners, the messages in flight, and the content of Redis.
 func (m *Model) Describe(s State) string {
 	var b strings.Builder
 	for o := range m.Clients {
 		own := &s.owners[o]
-		fmt.Fprintf(&b, "%s %s", m.ownerName(o), own.phase)
+		fmt.Fprintf(&b, "%s %s", m.ownerName(o), own.standing())
 		if own.uses[0] == current {
 			fmt.Fprintf(&b, " as %s", m.wireName(wireOf(o, 0)))
 		}
-		if own.phase == held {
+		if own.holds() {
 			fmt.Fprintf(&b, " for %d, %d+%d levels", own.left, own.excl(), own.shared())
 		}
 		for _, flag := range []struct {
 			is   bool
 			name string
-		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.frozen, "frozen"}, {own.slow, "slow"}, {own.queued, "queued"}, {own.reads, "reads"}} {
+		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.frozen, "frozen"}, {own.slow, "slow"}, {own.place.There, "has a place"}, {own.reads, "reads"}} {
 			if flag.is {
 				b.WriteString(", " + flag.name)
 			}

@@ -1,11 +1,12 @@
 // Package worlds models small worlds of lock clients for the search in internal/explore. The models
 // run the scripts of core/internal/lua on a Redis in memory.
 //
-// A [World] is one name, two or three owners in one or two clients, and one kind of lock. Its
-// clients are abstract. They send what the engine of core sends, in any order and at any time. What
-// a reply means, and what a hold is, they ask package claim, as core does. Between any two steps a
-// reply may be lost. A command that its client gave up may run late. Redis may lose one key or all.
-// A client may crash, or free the lock by force.
+// A [World] is one name, two or three owners in one or two clients, and one kind of lock. It is Redis,
+// a network and clocks around values of package claim: the state of an owner's wait, its hold, and
+// what its attempts have left. The machines of claim move them, and its verdicts say what the end of
+// a message leads to, as in core. An owner does what core may do, in any order and at any time.
+// Between any two steps a reply may be lost. A command that its client gave up may run late. Redis may
+// lose one key or all. A client may crash, or free the lock by force.
 //
 // Three files check promises:
 //
@@ -23,10 +24,14 @@
 // Redis back instead, so states that differ only in when they occur are one. Owners of one client
 // have the same settings, so states that differ only in owner names are one, too.
 //
-// The worlds leave out whatever does not change what scripts find. The client reads the reply to an
-// update or a release at once. It cleans up before the next tick, and a waiter for a fair lock asks
-// in each tick. There are no replicas, no cluster and no Redisson peers, and too few readers for a
-// release to sample them.
+// owner.go has what an owner knows and sends, verdicts.go what follows from the end of a message,
+// wires.go the wire owners it uses, steps.go, time.go and faults.go what may happen next.
+//
+// The worlds leave out whatever does not change what scripts find. A waiter may ask at any time, so
+// there is no queue of a process. All leases of a side share one deadline. The client reads the reply
+// to an update or a release at once. It cleans up before the next tick, and a waiter for a fair lock
+// asks in each tick. There are no replicas, no cluster and no Redisson peers, and too few readers for
+// a release to sample them.
 //
 // TestWorlds searches small worlds, and with -full, as make explore does, larger ones. TestPlanted
 // shows that the search finds defects. A failure prints the shortest trace and a command that

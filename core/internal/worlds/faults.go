@@ -2,6 +2,8 @@ package worlds
 
 import (
 	"slices"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // faults yields what may happen to Redis and to clients.
@@ -81,8 +83,8 @@ func (m *Model) crash(s *State, client int) bool {
 	for o := range m.Clients {
 		own := &s.owners[o]
 		if m.client(o) == client {
-			alive = alive || own.phase != dead
-			*own = owner{phase: dead, uses: own.uses, depth: own.depth}
+			alive = alive || !own.dead
+			*own = owner{dead: true, uses: own.uses, depth: own.depth}
 		}
 	}
 	s.crashes--
@@ -118,10 +120,10 @@ func (m *Model) force(s *State, client int, reads bool) bool {
 		if m.client(o) != client || fields&(1<<wireOf(o, 0)) == 0 {
 			continue
 		}
-		switch own.phase {
-		case held:
+		switch {
+		case own.holds():
 			m.lose(s, o)
-		case asking, heir:
+		case own.wait == claim.Asking || own.wait == claim.Heir:
 			own.forced = true
 		}
 	}

@@ -66,10 +66,10 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.newest)
 	for _, o := range p.order[:len(m.Clients)] {
 		own := &s.owners[o]
-		b = append(b, notes[o], byte(own.phase), own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),
+		b = append(b, notes[o], byte(own.wait)|byte(own.hold.State())<<3|bits(own.dead)<<7, own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),
 			byte(own.hold.Sure().Exclusive), byte(own.hold.Sure().Shared), own.deepest(),
-			bits(own.reads, own.queued, own.known, own.deaf, own.forced, own.traces.Stray || own.hold.Strays(true), own.robbed, own.unsure))
-		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth, bits(own.frozen, own.slow))
+			bits(own.reads, own.place.There, own.known, own.deaf, own.forced, own.place.Stray || own.hold.Strays(true), own.robbed, own.unsure))
+		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth|byte(own.clean)<<4, bits(own.frozen, own.slow))
 	}
 	first := len(b)
 	for _, msg := range s.messages[:s.n] {

@@ -68,7 +68,7 @@ func (m *Model) listening(s *State) (a audience) {
 	}
 	for o := range m.Clients {
 		own := &s.owners[o]
-		if own.known && !own.deaf && (own.phase == waiting || own.phase == asking || own.phase == heir) {
+		if own.known && !own.deaf && own.wait.Waits() {
 			a.listen |= 1 << wireOf(o, 0)
 		}
 		if own.slow {
@@ -97,6 +97,13 @@ func (m *Model) deliver(s *State, i int) error {
 		return nil // the client learns later that it has the lock
 	}
 	return m.read(s, i)
+}
+
+// read makes the client read the reply to a message.
+func (m *Model) read(s *State, i int) error {
+	msg := s.messages[i]
+	s.remove(i)
+	return m.conclude(s, msg, answered)
 }
 
 func (m *Model) execute(s *State, c command) (effect, error) {

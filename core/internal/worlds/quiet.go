@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+
+	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
 // patience is how many ticks a quiet world may take to become empty. TTLs must end, and dead
@@ -94,7 +96,7 @@ func (q *quiet) step() (done bool, err error) {
 	}
 	for o := range q.Clients {
 		own := &q.owners[o]
-		if own.phase == dead || own.frozen {
+		if own.dead || own.frozen {
 			continue
 		}
 		if own.uses[spare] == unclean {
@@ -125,8 +127,8 @@ func (q *quiet) answer() error {
 // moves makes the next move of an owner, and reports whether there was one.
 func (q *quiet) moves(o int) bool {
 	own, bit := &q.owners[o], uint8(1)<<o
-	switch own.phase {
-	case held:
+	switch {
+	case own.holds():
 		if q.mood == serving {
 			q.served |= bit
 			q.asked = 0 // the waiters may succeed now
@@ -135,13 +137,13 @@ func (q *quiet) moves(o int) bool {
 			own.hold.Leave(own.shared() > 0)
 		}
 		return q.release(&q.State, o)
-	case waiting:
+	case own.wait == claim.Asleep:
 		if q.mood == leaving {
-			q.leave(&q.State, o)
+			q.leaves(&q.State, o, claim.Left{})
 			return true
 		}
 		return q.asked&bit == 0 && q.ask(&q.State, o)
-	case idle:
+	case own.idle():
 		lease := q.Leases[0]
 		return q.mood == serving && q.served&bit == 0 && q.asked&bit == 0 && q.acquire(&q.State, o, lease, q.Kind == ReadWrite && o%2 == 1)
 	}
@@ -153,7 +155,8 @@ func (q *quiet) rest() (done bool, err error) {
 	l := q.look(q.redis)
 	waits := false
 	for o := range q.Clients {
-		waits = waits || q.owners[o].phase == waiting && !q.owners[o].frozen || q.mood == serving && q.owners[o].phase == idle && q.served&(1<<o) == 0
+		own := &q.owners[o]
+		waits = waits || own.wait == claim.Asleep && !own.frozen || q.mood == serving && own.idle() && q.served&(1<<o) == 0
 	}
 	switch {
 	case !waits && len(l.keys) == 0:
@@ -180,7 +183,7 @@ func (q *quiet) rest() (done bool, err error) {
 
 func (q *quiet) crashed() bool {
 	for o := range q.Clients {
-		if q.owners[o].phase == dead || q.owners[o].frozen {
+		if q.owners[o].dead || q.owners[o].frozen {
 			return true
 		}
 	}

@@ -102,13 +102,13 @@ func (st *stepper) messageSteps(i int) {
 	st.do(about("given up for lack of a reply"), func(s *State) (bool, error) {
 		s.losses--
 		s.abandon(i)
-		return st.unknown(s, msg, false), nil
+		return true, st.conclude(s, msg, givenUp)
 	})
 	if msg.op == opAcquire || msg.op == opPass {
 		st.do(about("given up for lack of a reply, and the waiter stays"), func(s *State) (bool, error) {
 			s.losses--
 			s.abandon(i)
-			return st.unknown(s, msg, true), nil
+			return true, st.conclude(s, msg, outlasted)
 		})
 	}
 }
@@ -120,20 +120,20 @@ func (st *stepper) ownerSteps(o int) {
 		st.by(o, "goes on", func(s *State) bool { s.owners[o].frozen = false; return true })
 		return
 	}
-	if own.uses[spare] == unclean && own.phase != dead {
+	if own.uses[spare] == unclean && !own.dead {
 		st.do(Event{what: "cleans up", owner: int8(o), client: -1, detail: st.wireName(wireOf(o, spare))}, func(s *State) (bool, error) { return true, st.cleanUp(s, o) })
 	}
-	switch own.phase {
-	case idle:
+	switch {
+	case own.idle():
 		for _, lease := range st.Leases {
 			st.by(o, fmt.Sprintf("acquires for %d", lease), func(s *State) bool { return st.acquire(s, o, lease, false) })
 			if st.Kind == ReadWrite {
 				st.by(o, fmt.Sprintf("acquires the read side for %d", lease), func(s *State) bool { return st.acquire(s, o, lease, true) })
 			}
 		}
-	case waiting:
+	case own.wait == claim.Asleep:
 		st.by(o, "asks again", func(s *State) bool { return st.ask(s, o) })
-		st.by(o, "leaves", func(s *State) bool { st.leave(s, o); return true })
+		st.by(o, "leaves", func(s *State) bool { st.leaves(s, o, claim.Left{}); return true })
 		if st.Kind == Fair && !own.deaf && st.from.deafs > 0 {
 			st.by(o, "loses its subscription", func(s *State) bool { s.deafs--; s.owners[o].deaf = true; return true })
 		}
@@ -143,7 +143,7 @@ func (st *stepper) ownerSteps(o int) {
 		if own.deaf {
 			st.by(o, "subscribes again", func(s *State) bool { s.owners[o].deaf = false; return true })
 		}
-	case held:
+	case own.holds():
 		st.heldSteps(o)
 	}
 }
@@ -178,7 +178,7 @@ func (st *stepper) heldSteps(o int) {
 	if st.Extend {
 		st.by(o, "extends", func(s *State) bool { return st.update(s, o, claim.NoEntry, st.maxLease) })
 	}
-	if levels > 1 {
+	if own.exit(own.excl() == 0) == claim.LowersCount {
 		if own.excl() > 0 {
 			st.by(o, "releases one level", func(s *State) bool { return st.lower(s, o, false, opUpdate) })
 		}
@@ -199,74 +199,6 @@ func (st *stepper) heldSteps(o int) {
 	if st.Pass && own.deepest() == 0 {
 		for to := range st.Clients {
 			st.do(Event{what: "hands the lock over to", owner: int8(o), client: -1, detail: st.ownerName(to)}, func(s *State) (bool, error) { return st.pass(s, o, to), nil })
-		}
-	}
-}
-
-// tick lets time pass.
-func (st *stepper) tick() {
-	if st.busy(&st.from) {
-		return
-	}
-	st.do(Event{what: "a tick passes", owner: -1, client: -1}, func(s *State) (bool, error) {
-		st.later(s)
-		return true, nil
-	})
-}
-
-// busy reports whether a client must act before the next tick. It cleans up what no stray can bring
-// back. A waiter for a fair lock asks, because it could lose its place otherwise. A client waits
-// for a reply no longer than the longest lease.
-func (m *Model) busy(s *State) bool {
-	for o := range m.Clients {
-		own := &s.owners[o]
-		if own.phase == dead || own.frozen {
-			continue
-		}
-		if own.phase == waiting && own.known && own.silent > 0 {
-			return true
-		}
-		if own.uses[spare] == unclean && !s.strays(wireOf(o, spare)) {
-			return true
-		}
-	}
-	for _, msg := range s.messages[:s.n] {
-		asks := msg.op == opAcquire && s.owners[ownerOf(msg.from)].known
-		passes := msg.op == opPass && m.Kind == Fair
-		if msg.role == change && msg.reply == none && (asks || passes) || msg.role != stray && msg.age == m.maxLease {
-			return true
-		}
-	}
-	return false
-}
-
-// later moves a world one tick on: TTLs, leases and messages are older then.
-func (m *Model) later(s *State) {
-	s.redis = m.tickRedis(s.redis)
-	for i := range s.messages[:s.n] {
-		msg := &s.messages[i]
-		if msg.role != stray {
-			msg.age = min(msg.age+1, m.maxLease)
-		}
-		if msg.notAfter != never && msg.notAfter > -1 {
-			msg.notAfter--
-		}
-	}
-	for o := range m.Clients {
-		own := &s.owners[o]
-		if own.phase == waiting && own.known {
-			own.silent = 1
-		}
-		if own.left == 0 {
-			continue
-		}
-		if own.leftShared > 0 {
-			if own.leftShared--; own.leftShared == 0 && own.shared() > 0 && own.excl() > 0 {
-				own.dropReads()
-			}
-		}
-		if own.left--; own.left == 0 && own.phase == held {
-			m.lose(s, o)
 		}
 	}
 }

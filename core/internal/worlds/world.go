@@ -63,60 +63,6 @@ type World struct {
 	Scripts map[string]string // replacements for the texts of scripts, by name
 }
 
-// A phase says where an owner stands.
-type phase uint8
-
-const (
-	idle    phase = iota
-	asking        // an acquire is under way
-	waiting       // it was refused
-	heir          // a hand-over to it is under way
-	held          // it has the lock, as far as it knows
-	freeing       // its release is under way
-	passing       // its hand-over is under way
-	dead          // its client has crashed
-)
-
-func (p phase) String() string {
-	return [...]string{"idle", "asking", "waiting", "heir", "held", "freeing", "passing", "dead"}[p]
-}
-
-// A use says what a wire owner is used for.
-type use uint8
-
-const (
-	free    use = iota
-	current     // the owner holds or asks with it; only for the first of its two
-	unclean     // Redis may have a trace of it
-	late        // it is clean, but a message still names it
-)
-
-// owner is an owner as its client knows it.
-type owner struct {
-	phase      phase
-	lease      uint8 // of the acquire under way
-	left       uint8 // ticks to the local deadline of the latest lease
-	leftShared uint8 // likewise for leases of the read side
-	hold       claim.Hold
-	traces     claim.Left // what its attempts have left with its wire owner
-	reads      bool       // wants the read side
-	queued     bool       // fair: its wire owner may be in the queue
-	known      bool       // fair: was refused, so it listens and knows the server's clock
-	silent     uint8      // fair: ticks since it asked
-	deaf       bool       // its subscription was lost
-	frozen     bool       // its client does nothing, and its subscription stands
-	slow       bool       // it was frozen, or an attempt was lost, and none has succeeded since
-	forced     bool       // ForceUnlock took the pending grant
-	robbed     bool       // Redis lost its hold, or force took it, and the owner does not know
-	unsure     bool       // an update was given up, so Redis may have another count
-	uses       [wiresEach]use
-	depth      uint8 // the deepest of the unclean wire owner's hold
-}
-
-func (own *owner) excl() uint8    { return uint8(own.hold.Levels().Exclusive) }
-func (own *owner) shared() uint8  { return uint8(own.hold.Levels().Shared) }
-func (own *owner) deepest() uint8 { return uint8(own.hold.Deepest()) }
-
 // An opcode is a kind of command.
 type opcode uint8
 

@@ -1,0 +1,34 @@
+package claim
+
+// An Attempt is what is known of an attempt that has ended, whether or not its caller still waits.
+type Attempt struct {
+	Granted bool // the reply grants the lock
+	Stray   bool // a try had no answer
+	Looks   bool // it only asked for a record, so it leaves nothing
+	Keeps   bool // the next attempt has the same wire owner: Redis keeps the queue, and the caller waits on
+	Place   Left // what earlier attempts have left with the wire owner
+}
+
+// An AttemptVerdict says what an attempt leaves in Redis. A lease that the attempt gives takes it
+// along.
+type AttemptVerdict struct {
+	Place Left // stays with the wire owner
+	Clean Left // is cleaned up
+}
+
+// Verdict decides. A wire owner that no other attempt will use is cleaned up at once.
+func (a Attempt) Verdict() (v AttemptVerdict) {
+	left := a.Place
+	if !a.Looks {
+		left = left.Or(AfterAcquire(a.Granted, a.Stray))
+	}
+	if a.Keeps {
+		v.Place = left
+	} else {
+		v.Clean = left
+	}
+	return v
+}
+
+// Left returns what goes with the lease that the attempt gives.
+func (v AttemptVerdict) Left() Left { return v.Place.Or(v.Clean) }
