@@ -72,7 +72,8 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	chosen := choose(table.All(), matching, *sample, *day)
+	all := table.All()
+	chosen := choose(all, matching, *sample, *day)
 	if len(chosen) == 0 {
 		return fmt.Errorf("no mutant matches %q", *match)
 	}
@@ -87,8 +88,9 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer t.close()
 
+	fmt.Fprintf(out, "Testing %d of the %d mutants in the table.\n", len(chosen), len(all))
 	if *sample > 0 {
-		fmt.Fprintf(out, "A sample of %d mutants; repeat it with -sample %d -day %d.\n", len(chosen), *sample, *day)
+		fmt.Fprintf(out, "Repeat this sample with -sample %d -day %d.\n", *sample, *day)
 	}
 	if err := t.baseline(ctx, chosen, *workers); err != nil {
 		return err
