@@ -18,8 +18,9 @@ type Need struct {
 // otherCommands lists, by kind, the commands besides those that a Probe tries. KEY is the lock, and
 // the other words in capitals after the command are its further keys.
 var otherCommands = []struct {
-	kind  string
-	reads bool // they change nothing
+	kind string
+	// reads is true if the commands change nothing.
+	reads bool
 	lines []string
 }{
 	{"Once", true, []string{"HGET RECORD f"}},
@@ -60,7 +61,7 @@ func Needs(key string) []Need {
 // Judge returns what abilities for a list of needs mean: the kinds that the user cannot use, in the
 // order of the list, and the commands that the server lacks, each with the kinds that need it.
 func Judge(needs []Need, able []lua.Ability) (forbidden, lacking []string) {
-	kinds := make(map[string][]string) // the kinds, by the command that is lacking
+	kinds := make(map[string][]string) // It has the kinds by the command that is lacking.
 	for i, n := range needs {
 		switch able[i] {
 		case lua.Unknown:
