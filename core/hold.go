@@ -240,7 +240,7 @@ func (h *hold) takeTurn(ctx context.Context) (turn, error) {
 type change struct {
 	op     *redisop.Op
 	counts kinds.Counts // what it sends
-	lease  *level     // the lease that begins or lasts longer; nil: the count is only lowered
+	lease  *level       // the lease that begins or lasts longer; nil: the count is only lowered
 	lasts  time.Duration
 	enters bool        // the lease begins
 	record *lua.Record // what it stores; nil: nothing

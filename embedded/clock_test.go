@@ -262,7 +262,7 @@ func TestTimeIsWallClock(t *testing.T) {
 func TestClockForgetsConnections(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
-	clock := runClock(srv.mini) // in place of the one that Start made
+	clock := runClock(srv.mini) // It replaces the one that Start made.
 	known := func() (n int) {
 		clock.conns.Range(func(any, any) bool { n++; return true })
 		return n

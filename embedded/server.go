@@ -13,9 +13,12 @@ import (
 // Server is a Redis server: one inside this process ([Start]), or the one that REDIS_URL names
 // ([FromEnv]). Its methods are safe for concurrent use. The zero value is not usable.
 type Server struct {
-	mini *miniredis.Miniredis // nil: an external server
-	opts redis.Options        // what every client starts from; never handed out
-	url  string               // without credentials
+	// mini is nil if the server is external.
+	mini *miniredis.Miniredis
+	// opts is what every client starts from. It is never handed out.
+	opts redis.Options
+	// url has no credentials.
+	url string
 
 	mu      sync.Mutex
 	closed  bool

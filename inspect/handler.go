@@ -61,15 +61,21 @@ const (
 type handler struct {
 	locks *core.Client
 	opts  Options
-	hosts hosts          // that may unlock
-	lines loglimit.Limit // of the pages that clients did not read to the end
+	// hosts are allowed to unlock.
+	hosts hosts
+	// lines bounds the log about pages that clients did not read to the end.
+	lines loglimit.Limit
 
-	turn    chan struct{} // of the one that reads Redis for all; guards last
-	last    *view
-	unlocks atomic.Int64 // a view from before the last one shows a lock that is free
+	// turn holds a token while one request reads Redis for all. It guards last.
+	turn chan struct{}
+	last *view
+	// unlocks counts unlocks. A view from before the last one shows a lock that is free.
+	unlocks atomic.Int64
 
-	patience time.Duration // writePatience, except in tests
-	servers  sync.Map      // *http.Server: chan struct{} that its shutdown closes
+	// patience is writePatience, except in tests.
+	patience time.Duration
+	// servers has, for each *http.Server, a chan struct{} that its shutdown closes.
+	servers sync.Map
 }
 
 // Handler returns a page that shows the locks of a Redis: who holds them, who waits, which were

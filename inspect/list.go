@@ -68,10 +68,14 @@ func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (loc
 
 // How much List and Show ask for at once, so that no command takes Redis long.
 const (
-	scanCount = 1000 // keys that one SCAN looks at
-	chunk     = 100  // locks that one pipeline reads
-	listed    = 100  // holders and places in the queue of one lock, for List
-	shown     = 1000 // the same for Show
+	// scanCount is how many keys one SCAN looks at.
+	scanCount = 1000
+	// chunk is how many locks one pipeline reads.
+	chunk = 100
+	// listed is how many holders and places in the queue of one lock List reads.
+	listed = 100
+	// shown is how many Show reads.
+	shown = 1000
 )
 
 // A scan is one run of List. In a cluster, all masters add to it at the same time.
@@ -80,8 +84,9 @@ type scan struct {
 	limit  int
 	reader reader
 
-	mu    sync.Mutex
-	seen  map[string]bool // names of locks, and of those that are being read
+	mu sync.Mutex
+	// seen has the names of locks, and of those that are being read.
+	seen  map[string]bool
 	locks []Lock
 }
 

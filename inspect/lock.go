@@ -13,18 +13,23 @@ type Listing struct {
 // A Lock is what Redis, and this process, know about one lock. Its JSON is what the page, the
 // command and the admin endpoint of Caddy print. Durations are in milliseconds.
 type Lock struct {
-	Name string `json:"name"` // as in Redis, so after a NameMapper
+	// Name is the name in Redis, so after a NameMapper.
+	Name string `json:"name"`
 	// Kind is one of core.Kinds. Redis does not store it, so it is deduced from the keys that exist:
 	// a fair lock without waiters, and a Once without a marker, look like a "lock".
 	Kind string `json:"kind"`
-	TTL  int64  `json:"ttl_ms"` // 0: not held; -1: held forever, which no lock should be
+	// TTL is 0 if the lock is not held. -1: it is held forever, which no lock should be.
+	TTL int64 `json:"ttl_ms"`
 	// Listeners is how many clients wait for the release message. -1: Redis does not permit this
 	// user to count them.
-	Listeners int64    `json:"listeners"`
-	Holders   []Holder `json:"holders"`         // never nil; empty if the lock is not held
-	Queue     []Waiter `json:"queue,omitempty"` // of a fair lock, first in line first
-	Token     uint64   `json:"token,omitempty"` // the last fencing token drawn
-	Record    *Record  `json:"record,omitempty"`
+	Listeners int64 `json:"listeners"`
+	// Holders is never nil. It is empty if the lock is not held.
+	Holders []Holder `json:"holders"`
+	// Queue has the waiters for a fair lock, first in line first.
+	Queue []Waiter `json:"queue,omitempty"`
+	// Token is the last fencing token drawn.
+	Token  uint64  `json:"token,omitempty"`
+	Record *Record `json:"record,omitempty"`
 
 	// MoreHolders and MoreQueue count the holders and waiters that were left out because there are
 	// too many. The first is an estimate: it includes readers whose time is over.
@@ -37,10 +42,14 @@ func (l *Lock) Held() bool { return len(l.Holders) > 0 }
 
 // A Holder is one owner that holds a lock.
 type Holder struct {
-	Owner  string `json:"owner"`            // the field in Redis; of a writer, it ends with ":write"
-	Client string `json:"client"`           // the part of Owner that names the process
-	Count  int64  `json:"count"`            // how often the owner has entered the lock
-	TTL    int64  `json:"ttl_ms,omitempty"` // of a reader, which has a TTL of its own
+	// Owner is the field in Redis. It ends with ":write" for a writer.
+	Owner string `json:"owner"`
+	// Client is the part of Owner that names the process.
+	Client string `json:"client"`
+	// Count is how often the owner has entered the lock.
+	Count int64 `json:"count"`
+	// TTL is set for a reader, which has a TTL of its own.
+	TTL int64 `json:"ttl_ms,omitempty"`
 	// Expired is true for a reader whose TTL is over. It holds the lock no longer, but its field
 	// keeps writers out until the other readers have left.
 	Expired bool `json:"expired,omitempty"`
@@ -57,10 +66,12 @@ func (h *Holder) Writes() bool { return strings.HasSuffix(h.Owner, ":write") }
 
 // A Waiter is one place in the queue of a fair lock.
 type Waiter struct {
-	Owner    string `json:"owner"`
-	Client   string `json:"client"`
-	Place    int    `json:"place"`       // from 1
-	Deadline int64  `json:"deadline_ms"` // until the place expires, unless it is prolonged
+	Owner  string `json:"owner"`
+	Client string `json:"client"`
+	// Place counts from 1.
+	Place int `json:"place"`
+	// Deadline is how long the place lasts, unless it is prolonged.
+	Deadline int64 `json:"deadline_ms"`
 	// Absent is true if no client listens on the waiter's channel. The waiter may be dead.
 	Absent bool `json:"absent,omitempty"`
 }
@@ -68,9 +79,11 @@ type Waiter struct {
 // A Record is what a Once has stored at its release, or the marker that it stores while the lock is
 // held.
 type Record struct {
-	Size int64 `json:"size"` // bytes
+	// Size is in bytes.
+	Size int64 `json:"size"`
 	Age  int64 `json:"age_ms,omitempty"`
-	TTL  int64 `json:"ttl_ms"` // until it expires
+	// TTL is how long the record lasts.
+	TTL int64 `json:"ttl_ms"`
 	// Marker is true if a holder stored the record when it acquired the lock. If the lock is not
 	// held, that holder has died or lost the lock.
 	Marker bool `json:"marker,omitempty"`

@@ -17,8 +17,10 @@ import (
 // A reader reads locks by their names. It uses plain commands: a script that reads many keys would
 // stop Redis for longer.
 type reader struct {
-	rdb  redisclient.Client // in a cluster it follows slots that move
-	most int64              // holders and places in the queue of one lock
+	// rdb follows the slots of a cluster that move.
+	rdb redisclient.Client
+	// most is how many holders and places in the queue of one lock are read.
+	most int64
 	// strict is true for a name that the caller gave: a key that is not a lock is an error.
 	strict bool
 }
@@ -57,12 +59,14 @@ type replies struct {
 	fields *redis.IntCmd
 	mode   *redis.StringCmd
 	// The second pipeline.
-	ttl       *redis.DurationCmd
-	hash      *redis.ScanCmd
-	length    *redis.IntCmd // of the queue
-	queue     *redis.StringSliceCmd
-	token     *redis.StringCmd
-	size      *redis.IntCmd // of the record
+	ttl  *redis.DurationCmd
+	hash *redis.ScanCmd
+	// length is how long the queue is.
+	length *redis.IntCmd
+	queue  *redis.StringSliceCmd
+	token  *redis.StringCmd
+	// size is how large the record is.
+	size      *redis.IntCmd
 	record    *redis.SliceCmd
 	recordTTL *redis.DurationCmd
 }

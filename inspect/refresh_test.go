@@ -115,7 +115,8 @@ func TestHandler_ReadTakesRefresh(t *testing.T) {
 // A server's timeouts end neither a stream that is silent for longer, nor a read that takes longer.
 func TestHandler_OutlivesTheTimeoutsOfItsServer(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second // it covers the TLS handshake, too
+	// The timeout covers the TLS handshake, too.
+	const timeout = time.Second
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()

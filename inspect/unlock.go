@@ -116,10 +116,13 @@ func (h *handler) askAgain(w http.ResponseWriter, q question) {
 
 // A note says what an unlock has done. It travels in the URL of the page that follows.
 type note struct {
-	Name   string
-	Owners []string // who lost the lock, the first few
-	More   int      // others who lost it
-	Left   int      // owners that hold it still
+	Name string
+	// Owners are the first few that lost the lock.
+	Owners []string
+	// More is how many others lost it.
+	More int
+	// Left is how many owners hold it still.
+	Left int
 }
 
 // mostNoted is how many owners a note names.

@@ -15,14 +15,20 @@ import (
 
 // A view is what the page shows at one time.
 type view struct {
-	At      time.Time // when Redis had been read
-	unlocks int64     // handler.unlocks when the read began
+	// At is when Redis had been read.
+	At time.Time
+	// unlocks is handler.unlocks when the read began.
+	unlocks int64
 
-	Client string // of this process
-	Error  string // why Redis could not be read: only this process's locks are shown
-	More   bool   // there are more locks than are shown
+	// Client names the client of this process.
+	Client string
+	// Error is why Redis could not be read. Only this process's locks are shown then.
+	Error string
+	// More is true if there are more locks than are shown.
+	More   bool
 	Unlock bool
-	Note   *note // on an unlock that led to the page
+	// Note is about an unlock that led to the page.
+	Note *note
 
 	Locks     []lockView
 	Waits     []core.Wait
@@ -37,9 +43,12 @@ type view struct {
 // A lockView is a lock with what the page computes.
 type lockView struct {
 	Lock
-	Waiting int  // callers of this process, and places in the queue of Redis
-	Share   int  // of the TTL that is left, in percent of the watchdog's usual lease
-	Here    bool // this process has a hold
+	// Waiting counts the callers of this process, and places in the queue of Redis.
+	Waiting int
+	// Share is the TTL that is left, in percent of the watchdog's usual lease.
+	Share int
+	// Here is true if this process has a hold.
+	Here bool
 }
 
 // Shown returns the first holders.
@@ -53,13 +62,15 @@ func (l *lockView) Linked() bool { return len(l.Name) <= mostLink }
 
 type holdView struct {
 	core.Hold
-	Share int // of the longest, in percent
+	// Share is in percent of the longest hold.
+	Share int
 }
 
 type wanted struct {
 	Name  string
 	Count int
-	Share int // of the most wanted, in percent
+	// Share is in percent of the most wanted lock.
+	Share int
 }
 
 type lossView struct {
@@ -76,12 +87,18 @@ type sectionView struct {
 const (
 	mostLongest = 5
 	mostWanted  = 5
-	mostShown   = 8               // losses
-	mostWaits   = 100             // callers that wait in this process
-	mostHolders = 10              // of one lock
-	mostText    = 200             // characters of a name, an owner or an ID
-	mostLink    = 4 << 10         // bytes of a name that a link contains
-	readTimeout = 3 * time.Second // of one look at Redis, unless Refresh is longer
+	// mostShown bounds losses.
+	mostShown = 8
+	// mostWaits bounds callers that wait in this process.
+	mostWaits = 100
+	// mostHolders bounds the holders of one lock.
+	mostHolders = 10
+	// mostText bounds the characters of a name, an owner or an ID.
+	mostText = 200
+	// mostLink bounds the bytes of a name that a link contains.
+	mostLink = 4 << 10
+	// readTimeout bounds one look at Redis, unless Refresh is longer.
+	readTimeout = 3 * time.Second
 )
 
 // Held returns how many locks are held.

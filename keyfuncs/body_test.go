@@ -216,7 +216,7 @@ func TestBodyIsReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	inner := r.WithContext(t.Context())
-	second, err := key(inner) // of the whole body, whatever the handler has read of it
+	second, err := key(inner) // The key has the whole body, whatever the handler has read of it.
 	answer{key: first}.check(t, second, err)
 	if rest, err := io.ReadAll(inner.Body); string(rest) != anyDocument[5:] || err != nil {
 		t.Errorf("the rest is %q, %v", rest, err)

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	maxDigits         = 100 // of a number written out
-	maxFractionDigits = 15  // significant ones; two numbers of so many are never one float64
+	// maxDigits bounds the digits of a number that is written out.
+	maxDigits = 100
+	// maxFractionDigits bounds significant digits. Two numbers of so many are never one float64.
+	maxFractionDigits = 15
 )
 
 // canonicalNumber returns a JSON number as a plain decimal: no exponent, no leading or trailing

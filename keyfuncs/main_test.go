@@ -20,7 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 type answer struct {
 	key  string
 	kind error
-	text string // without "reqlock: keyfuncs: "
+	// text lacks "reqlock: keyfuncs: " at its beginning.
+	text string
 }
 
 func (want answer) check(t *testing.T, key string, err error) {

@@ -120,7 +120,7 @@ func TestPathBehindServeMux(t *testing.T) {
 	t.Parallel()
 	targets := []string{"/u/ab", "/%75/ab", "/u/%61b", "/u/a/b", "/u/a%2Fb", "/u/a%2fb", "/u/%61%2fb", "/u/a%252Fb", "/u/ab/", "/u//ab", "/u/x/../ab", "/u/x%2F..%2Fab", "/u/%2e%2e"}
 	for _, pattern := range []string{"/u/{id}", "/u/{id...}", "/u/", "/{$}"} {
-		keys := map[string]string{} // by what the handler sees
+		keys := map[string]string{} // It has the key for what the handler sees.
 		for _, target := range targets {
 			mux := http.NewServeMux()
 			mux.HandleFunc(pattern, func(_ http.ResponseWriter, r *http.Request) {

@@ -16,9 +16,9 @@ import (
 const (
 	acquireSpan      = "lock acquire"
 	holdSpan         = "lock hold"
-	lostEvent        = "lock lost"           // of a hold
-	retryEvent       = "lock acquire failed" // of the caller's span
-	renewFailedEvent = "lock renewal failed" // of the caller's span
+	lostEvent        = "lock lost"           // The event is in the span of a hold.
+	retryEvent       = "lock acquire failed" // The event is in the caller's span.
+	renewFailedEvent = "lock renewal failed" // The event is in the caller's span.
 )
 
 // trace makes the span of what has just ended, so nothing is kept while it lasts. Without a sampled

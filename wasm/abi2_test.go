@@ -134,7 +134,8 @@ func TestDeclaration(t *testing.T) {
 		at, wants    uint32
 		names        string
 		buffer, size uint32
-		want         string // of the error; empty: none
+		// want is part of the error. It is empty if there is none.
+		want string
 	}{
 		"nothing":           {0, 0, "", 100, tables, ""},
 		"all":               {0, 1<<fields - 1, "host\x00x-tenant\x00", 100, tables + 2*headerLen, ""},

@@ -46,9 +46,12 @@ const maxPause = time.Minute
 // A breaker suspends a program whose calls keep failing by its own fault: each costs up to
 // Config.Timeout of a processor, and a new instance.
 type breaker struct {
-	after   int           // failures in a row that open it; 0: it never opens
-	least   time.Duration // from the first of them to the last; minFailing, except in tests
-	first   time.Duration // its first pause
+	// after is how many failures in a row open the breaker. 0: it never opens.
+	after int
+	// least is the time from the first of them to the last. It is minFailing, except in tests.
+	least time.Duration
+	// first is the first pause.
+	first   time.Duration
 	changed func(c breakerChange)
 	clock   func() time.Time
 
@@ -56,18 +59,22 @@ type breaker struct {
 	// Then calls need no mutex.
 	troubled atomic.Bool
 
-	mu       sync.Mutex
-	state    BreakerState
-	failures int           // in a row
-	failing  time.Time     // the first of them
-	pause    time.Duration // the last one
-	until    time.Time     // end of the pause
+	mu    sync.Mutex
+	state BreakerState
+	// failures counts failures in a row, and failing is the time of the first of them.
+	failures int
+	failing  time.Time
+	// pause is the last pause, and until is when it ends.
+	pause time.Duration
+	until time.Time
 }
 
 type breakerChange struct {
 	from, to BreakerState
-	pause    time.Duration // how long it stays open
-	cause    error         // the failure that opened it
+	// pause is how long the breaker stays open.
+	pause time.Duration
+	// cause is the failure that opened the breaker.
+	cause error
 }
 
 // A pass is what a breaker decides about a call.
@@ -75,8 +82,8 @@ type pass int
 
 const (
 	passRefused pass = iota
-	passCall         // an ordinary call
-	passProbe        // the call that tries a suspended plugin; it must end with result
+	passCall         // This is an ordinary call.
+	passProbe        // This call tries a suspended plugin. It must end with result.
 )
 
 // admit decides about a call. If it is refused, retry is when to try again.
@@ -124,9 +131,9 @@ func (b *breaker) refuses() time.Duration {
 type result int
 
 const (
-	resultNone    result = iota // nothing: the guest did not run
-	resultSuccess               // it works
-	resultFailure               // it failed by its own fault, and lost its instance
+	resultNone    result = iota // The guest did not run.
+	resultSuccess               // The guest works.
+	resultFailure               // The guest failed by its own fault, and lost its instance.
 )
 
 // report counts the result of a call. cause is the error of a failure.

@@ -18,32 +18,40 @@ import (
 // A call is one request on its way through a guest. The guest sees the request, changes a scratch
 // copy of it, and leaves a decision. Only what finish makes of the decision outlives the call.
 type call struct {
-	cfg      *Config
-	request  *http.Request
-	buffered bool // the body has been read, or reading it has failed
+	cfg     *Config
+	request *http.Request
+	// buffered is true if the body has been read, or reading it has failed.
+	buffered bool
 	scratch  scratch
-	spent    int // bytes written, against maxScratch
-	queued   time.Duration
-	ran      time.Duration
+	// spent is how many bytes were written. It counts against maxScratch.
+	spent  int
+	queued time.Duration
+	ran    time.Duration
 
 	policy guard.Policy
 	denial *guard.Error
-	next   bool        // what handle_request returned
-	fields []slog.Attr // for logs
+	// next is what handle_request returned.
+	next bool
+	// fields were set by the guest, for logs.
+	fields []slog.Attr
 }
 
 // scratch is the guest's copy of the request, to read and to change.
 type scratch struct {
-	method, uri string                  // empty: as in the request
-	headers     [kinds]http.Header      // nil: as in the request
-	bodies      [kindResponse + 1]*body // nil: not read yet
-	status      uint32
+	// method and uri are empty if the request's are unchanged.
+	method, uri string
+	// headers are nil if the request's are unchanged.
+	headers [kinds]http.Header
+	// bodies are nil until they are read.
+	bodies [kindResponse + 1]*body
+	status uint32
 }
 
 // A body is read from the front. The first write replaces it.
 type body struct {
-	unread  []byte
-	err     error // why the request's body could not be read
+	unread []byte
+	// err is why the request's body could not be read.
+	err     error
 	written bool
 }
 

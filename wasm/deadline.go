@@ -24,16 +24,22 @@ import (
 // It is not derived from the request's context, because a client must not be able to end an
 // instance.
 type deadline struct {
-	owner   *instance
-	limit   time.Duration
-	began   time.Duration // since the process began, as are all but spent
-	last    time.Duration // the last check
+	owner *instance
+	limit time.Duration
+	// began counts from the start of the process, as last and yielded do.
+	began time.Duration
+	// last is when the last check was.
+	last    time.Duration
 	yielded time.Duration
 	spent   time.Duration
-	calls   uint          // of host functions
-	over    bool          // for good, as the state of a guest that was stopped is unknown
-	stopped atomic.Bool   // from another goroutine
-	never   chan struct{} // never closed
+	// calls counts calls of host functions.
+	calls uint
+	// over stays true, as the state of a guest that was stopped is unknown.
+	over bool
+	// stopped is set by another goroutine.
+	stopped atomic.Bool
+	// never is never closed.
+	never chan struct{}
 }
 
 const (

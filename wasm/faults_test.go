@@ -22,8 +22,10 @@ import (
 var faults = []struct {
 	letter string
 	want   error
-	text   string // must be part of the error's text
-	text2  string // the same for guests of ABI version 2; empty: text
+	// text must be part of the error's text.
+	text string
+	// text2 is the same for guests of ABI version 2. If it is empty, text holds for them.
+	text2 string
 }{
 	{"t", ErrTrap, "", ""},
 	{"o", ErrTrap, "", ""},

@@ -34,10 +34,14 @@ var startsBadly = []string{"initialize", "start", "start-loop"}
 
 // A damage is what a hostile guest did to the process.
 type damage struct {
-	answered time.Duration // until the request was answered
-	ran      time.Duration // processor time meanwhile of the thread that answered; 0: unknown
-	pause    time.Duration // the longest garbage collection of another goroutine meanwhile
-	memory   int64         // bytes that the process got from the system
+	// answered is how long the request waited for its answer.
+	answered time.Duration
+	// ran is the processor time that the answering thread used meanwhile. 0: it is unknown.
+	ran time.Duration
+	// pause is the longest garbage collection of another goroutine meanwhile.
+	pause time.Duration
+	// memory is how many bytes the process got from the system.
+	memory int64
 }
 
 func (d damage) String() string {

@@ -15,15 +15,18 @@ import (
 // An instance is a guest with its own memory. It belongs to one goroutine at a time. After any
 // error its state is unknown, and it must be closed.
 type instance struct {
-	program  *program
-	module   api.Module
-	handle   api.Function // handle_request
-	declared *declaration // nil: ABI version 1
+	program *program
+	module  api.Module
+	// handle is handle_request.
+	handle api.Function
+	// declared is nil for ABI version 1.
+	declared *declaration
 	deadline *deadline
 	stdout   output
 	stderr   output
-	call     *call // the running call; nil while the guest starts
-	result   [1]uint64
+	// call is the running call. It is nil while the guest starts.
+	call   *call
+	result [1]uint64
 }
 
 // instantiate creates an instance and runs its start function. It stops when ctx ends or

@@ -14,13 +14,17 @@ const maxLines = 50
 // A journal is a plugin's log. It is bounded whatever guests write: lines have at most maxText
 // bytes, and calls log at most maxLines a second.
 type journal struct {
-	plugin string // its name
+	// plugin names the plugin.
+	plugin string
 	logger *slog.Logger
 
-	mu      sync.Mutex
-	second  time.Time // start of the current second
-	lines   int       // logged in it
-	dropped int       // since the last line that was logged
+	mu sync.Mutex
+	// second is the start of the current second.
+	second time.Time
+	// lines counts the lines that were logged in it.
+	lines int
+	// dropped counts lines since the last one that was logged.
+	dropped int
 }
 
 func newJournal(logger *slog.Logger, plugin string) *journal {

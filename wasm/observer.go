@@ -20,27 +20,40 @@ type Observer struct {
 
 // A CallEvent describes a call that has ended.
 type CallEvent struct {
-	Plugin     string // its name in logs
-	Outcome    Outcome
-	FailedOpen bool          // Config.FailOpen lets the request run without a lock
-	Queued     time.Duration // that it waited for an instance
-	Ran        time.Duration // that it had an instance, the start of a new one included
-	Fields     []slog.Attr   // that the guest set for logs
-	Err        error         // nil after OutcomeLocked and OutcomeSkipped
+	// Plugin is the plugin's name in logs.
+	Plugin  string
+	Outcome Outcome
+	// FailedOpen is true if Config.FailOpen lets the request run without a lock.
+	FailedOpen bool
+	// Queued is how long the request waited for an instance.
+	Queued time.Duration
+	// Ran is how long the request had an instance, with the start of a new one.
+	Ran time.Duration
+	// Fields were set by the guest, for logs.
+	Fields []slog.Attr
+	// Err is nil after OutcomeLocked and OutcomeSkipped.
+	Err error
 }
 
 // A ReloadEvent describes a new version of a plugin's file.
 type ReloadEvent struct {
-	Plugin  string        // its name in logs
-	Version string        // "sha256:" and the first 12 digits of the file's checksum
-	Took    time.Duration // to compile and start it
-	Err     error         // why it was refused; nil: it was loaded
+	// Plugin is the plugin's name in logs.
+	Plugin string
+	// Version is "sha256:" and the first 12 digits of the file's checksum.
+	Version string
+	// Took is the time to compile and start it.
+	Took time.Duration
+	// Err is why the version was refused. nil: it was loaded.
+	Err error
 }
 
 // A BreakerEvent describes a change of a plugin's breaker.
 type BreakerEvent struct {
-	Plugin string // its name in logs
+	// Plugin is the plugin's name in logs.
+	Plugin string
 	State  BreakerState
-	Pause  time.Duration // until it is tried again; only with BreakerOpen
-	Err    error         // the last failure; only with BreakerOpen
+	// Pause is the time until the plugin is tried again. Only BreakerOpen has one.
+	Pause time.Duration
+	// Err is the last failure. Only BreakerOpen has one.
+	Err error
 }

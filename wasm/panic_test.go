@@ -23,7 +23,8 @@ func (panickyFunction) CallWithStack(context.Context, []uint64) error { panic(bu
 // A panickyRuntime panics when it compiles or starts a guest.
 type panickyRuntime struct {
 	wazero.Runtime
-	compiles bool // it panics only in a start
+	// compiles is true if it panics only in a start.
+	compiles bool
 }
 
 func (r panickyRuntime) CompileModule(ctx context.Context, binary []byte) (wazero.CompiledModule, error) {

@@ -28,15 +28,20 @@ type Plugin struct {
 	counts   counts
 	shared   *shared
 	engine   newRuntime
-	closing  chan struct{} // closed by Close
-	closed   chan struct{} // closed when the shutdown is complete
-	failure  error         // of the shutdown; read it after closed
+	// closing is closed by Close.
+	closing chan struct{}
+	// closed is closed when the shutdown is complete.
+	closed chan struct{}
+	// failure is why the shutdown failed. It is read after closed.
+	failure error
 
 	mu      sync.Mutex
 	current *program
-	over    bool // refuse new calls
+	// over is true if new calls are refused.
+	over bool
 
-	watch *watch.Watch // nil: no file is watched
+	// watch is nil if no file is watched.
+	watch *watch.Watch
 }
 
 // New compiles a binary and starts one instance, which takes some milliseconds for a guest in C and

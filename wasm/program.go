@@ -25,25 +25,30 @@ const (
 // A program is a compiled binary and its idle instances. It has its own runtime, so that closing it
 // frees everything.
 type program struct {
-	cfg      *Config
-	journal  *journal
-	counts   *counts
-	breaker  *breaker
-	shared   *shared
-	engine   newRuntime
-	settings string       // Config.Settings
-	declared *declaration // of the first instance; nil: ABI version 1
+	cfg     *Config
+	journal *journal
+	counts  *counts
+	breaker *breaker
+	shared  *shared
+	engine  newRuntime
+	// settings is Config.Settings.
+	settings string
+	// declared is what the first instance declared. nil: it has ABI version 1.
+	declared *declaration
 	compilation
-	start     string // the export to call first; empty: none
-	version2  bool   // of the ABI
+	// start is the export to call first. It is empty if there is none.
+	start string
+	// version2 is true if the ABI has version 2.
+	version2  bool
 	readsBody bool
 
 	// running counts calls. The plugin adds to it under its mutex, and only while the program is
 	// current, so never after a Wait has begun.
 	running sync.WaitGroup
 
-	mu   sync.Mutex
-	idle []*instance // at most MaxInstances, because only calls put instances back
+	mu sync.Mutex
+	// idle has at most MaxInstances, because only calls put instances back.
+	idle []*instance
 }
 
 // newRuntime is wazero.NewRuntimeWithConfig, except in tests.

@@ -35,12 +35,12 @@ const (
 
 // The kinds of entries.
 const (
-	entryKey     uint32 = 1 // of a lock
-	entryDetail  uint32 = 2 // of a refusal: the problem's detail
-	entryTitle   uint32 = 3 // of a refusal: the problem's title
-	entryProblem uint32 = 4 // of a refusal: the end of the problem's type
-	entryReason  uint32 = 5 // of a refusal: the header Reqlock-Reason
-	entryField   uint32 = 6 // name=value, for logs
+	entryKey     uint32 = 1 // The entry is the key of a lock.
+	entryDetail  uint32 = 2 // The entry is the detail of a refusal's problem.
+	entryTitle   uint32 = 3 // The entry is the title of a refusal's problem.
+	entryProblem uint32 = 4 // The entry is the end of the type of a refusal's problem.
+	entryReason  uint32 = 5 // The entry is the header Reqlock-Reason of a refusal.
+	entryField   uint32 = 6 // The entry is name=value, for logs.
 )
 
 const (

@@ -22,10 +22,12 @@ type shared struct {
 }
 
 type sharedEntry struct {
-	key     string
-	value   []byte // a counter has 8 bytes, little-endian
+	key string
+	// value has 8 bytes, little-endian, if it is a counter.
+	value   []byte
 	expires time.Time
-	place   int // in the heap
+	// place is the index in the heap.
+	place int
 }
 
 const (

@@ -80,9 +80,11 @@ func readDeclaration(mem reader, at uint32) (*declaration, error) {
 // A snapshot writes a request into a guest's buffer: the tables, then the texts. A text that does
 // not fit has the address 0.
 type snapshot struct {
-	buffer []byte // of the guest
-	base   uint32 // its address
-	used   int    // by the tables and the texts so far
+	// buffer belongs to the guest, and base is its address.
+	buffer []byte
+	base   uint32
+	// used is how much the tables and the texts have taken so far.
+	used int
 }
 
 // write writes the parts of the request that the guest wants. The body comes last: it is the

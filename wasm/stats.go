@@ -14,9 +14,9 @@ type Outcome uint8
 
 // The outcomes. Each call has one.
 const (
-	OutcomeLocked    Outcome = iota // the guest set keys
-	OutcomeSkipped                  // the guest lets the request run without a lock
-	OutcomeDenied                   // the guest refused the request
+	OutcomeLocked    Outcome = iota // The guest set keys.
+	OutcomeSkipped                  // The guest lets the request run without a lock.
+	OutcomeDenied                   // The guest refused the request.
 	OutcomeTimeout                  // ErrTimeout
 	OutcomeTrap                     // ErrTrap
 	OutcomeInvalid                  // ErrBadGuest
@@ -77,20 +77,32 @@ func (o Outcome) fault() bool {
 
 // Stats are the counts of a plugin, those of its earlier versions included.
 type Stats struct {
-	Instances int          // that exist, in a call or idle
-	Running   int          // calls that have an instance
-	Queued    int          // calls that wait for one
-	Breaker   BreakerState // of the current version
+	// Instances counts all that exist, in a call or idle.
+	Instances int
+	// Running counts calls that have an instance.
+	Running int
+	// Queued counts calls that wait for an instance.
+	Queued int
+	// Breaker is the state of the current version.
+	Breaker BreakerState
 
-	Calls      map[Outcome]uint64 // calls that have ended; outcomes that never occurred are missing
-	FailedOpen uint64             // calls that Config.FailOpen let through
-	GuestTime  time.Duration      // that calls spent in instances, the start of new ones included
+	// Calls counts calls that have ended. Outcomes that never occurred are missing.
+	Calls map[Outcome]uint64
+	// FailedOpen counts calls that Config.FailOpen let through.
+	FailedOpen uint64
+	// GuestTime is what calls spent in instances, with the start of new ones.
+	GuestTime time.Duration
 
-	SharedEntries int   // in the shared memory; expired ones count until their room is needed
-	SharedBytes   int64 // that they use
+	// SharedEntries counts entries of the shared memory. Expired ones count until their room is
+	// needed.
+	SharedEntries int
+	// SharedBytes is what these use.
+	SharedBytes int64
 
-	Reloads       uint64 // new versions that were loaded
-	FailedReloads uint64 // new versions that were refused
+	// Reloads counts new versions that were loaded.
+	Reloads uint64
+	// FailedReloads counts new versions that were refused.
+	FailedReloads uint64
 }
 
 // Stats returns the current counts.

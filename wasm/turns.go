@@ -24,8 +24,9 @@ func newTurns(givenUps int) *turns {
 type turn struct {
 	turns *turns
 
-	mu    sync.Mutex
-	place chan struct{} // which it will leave; nil: it has ended
+	mu sync.Mutex
+	// place is where the turn has its token. nil: it has ended.
+	place chan struct{}
 }
 
 // await waits for a turn until ctx ends.

@@ -186,7 +186,7 @@ func fdFilestatGet(_ *instance, mem memory, s []uint64) {
 		s[0] = wasiBadF
 		return
 	}
-	stat := [64]byte{16: device, 24: 1} // with one link
+	stat := [64]byte{16: device, 24: 1} // The file has one link.
 	s[0] = wrote(mem.Write(uint32(s[1]), stat[:]))
 }
 

@@ -19,8 +19,10 @@ type app struct {
 	out    io.Writer
 	err    io.Writer
 	getenv func(string) string
-	screen screen // of out
-	asks   bool   // in and err are a terminal, so a person can be asked
+	// screen belongs to out.
+	screen screen
+	// asks is true if in and err are a terminal, so a person can be asked.
+	asks bool
 }
 
 func newApp() *app {

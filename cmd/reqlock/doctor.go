@@ -35,11 +35,13 @@ const (
 
 // A finding is one line of the doctor.
 type finding struct {
-	Check   string  `json:"check"`
-	Status  verdict `json:"status"`
-	Server  string  `json:"server,omitempty"` // in a cluster
-	Finding string  `json:"finding"`
-	Change  string  `json:"change,omitempty"` // what to do
+	Check  string  `json:"check"`
+	Status verdict `json:"status"`
+	// Server names a node of a cluster.
+	Server  string `json:"server,omitempty"`
+	Finding string `json:"finding"`
+	// Change says what to do.
+	Change string `json:"change,omitempty"`
 }
 
 func (c *doctor) run(ctx context.Context, s *session, _ []string) error {
@@ -118,7 +120,8 @@ func (c *doctor) examine(ctx context.Context, s *session, rdb *client) ([]findin
 // A server is a Redis server to examine.
 type server struct {
 	redis.Cmdable
-	name string // empty if it is the only one
+	// name is empty if there is only one server.
+	name string
 }
 
 // servers returns the server, or the masters of a cluster.

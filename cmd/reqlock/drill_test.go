@@ -36,8 +36,10 @@ func annotate(ctx context.Context) core.Annotation {
 // A shop is a service whose payments hang until their lock is lost.
 type shop struct {
 	*httptest.Server
-	hangs chan struct{} // a payment has begun
-	ends  chan error    // why its context has ended
+	// hangs gets a value when a payment has begun.
+	hangs chan struct{}
+	// ends gets the cause of the end of its context.
+	ends chan error
 }
 
 func newShop(t *testing.T, locks *core.Client) *shop {

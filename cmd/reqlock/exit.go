@@ -15,10 +15,10 @@ import (
 // Exit codes.
 const (
 	done        = 0
-	notHeld     = 1 // or not found
+	notHeld     = 1 // The lock is not held, or was not found.
 	usage       = 2
 	redisFailed = 3
-	interrupted = 130 // as shells do
+	interrupted = 130 // Shells use this number.
 )
 
 // An exitError ends the program with a code of its own. Other errors are those of Redis.

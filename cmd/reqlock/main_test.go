@@ -61,10 +61,12 @@ type result struct {
 
 // A call runs the program in this process.
 type call struct {
-	redis   string
-	columns int // 0: the output is no terminal
+	redis string
+	// columns is 0 if the output is no terminal.
+	columns int
 	color   bool
-	answer  io.Reader // to a question; nil: there is no terminal to ask
+	// answer has the answers to questions. nil: there is no terminal to ask.
+	answer io.Reader
 }
 
 func (c call) run(ctx context.Context, args ...string) result {

@@ -87,16 +87,20 @@ func owners(l *inspect.Lock) (all []string) {
 
 // An audit is what unlock prints as JSON.
 type audit struct {
-	Time    time.Time    `json:"time"`
-	Name    string       `json:"name"`
-	Freed   bool         `json:"freed"` // at least one holder has lost the lock
-	Reason  string       `json:"reason"`
-	By      string       `json:"by"`
-	Redis   string       `json:"redis"`
-	Holders []string     `json:"holders"` // to take the lock from
-	Taken   []string     `json:"taken"`   // of them, who have lost it
-	Left    int          `json:"left"`    // other owners that hold it still
-	Lock    inspect.Lock `json:"lock"`    // before
+	Time time.Time `json:"time"`
+	Name string    `json:"name"`
+	// Freed is true if at least one holder has lost the lock.
+	Freed  bool   `json:"freed"`
+	Reason string `json:"reason"`
+	By     string `json:"by"`
+	Redis  string `json:"redis"`
+	// The lock was to be taken from Holders. Taken are the ones that have lost it.
+	Holders []string `json:"holders"`
+	Taken   []string `json:"taken"`
+	// Left is how many other owners hold it still.
+	Left int `json:"left"`
+	// Lock is what the lock was before.
+	Lock inspect.Lock `json:"lock"`
 }
 
 // free takes the lock from the holders that were shown, and from no one who has it since.

@@ -113,9 +113,10 @@ func (s *session) picture(ctx context.Context, rdb *client, opts inspect.ListOpt
 // A screenViewer redraws a terminal. It uses the alternate screen, so that what was there comes
 // back.
 type screenViewer struct {
-	s      *session
-	title  string
-	last   picture // without an error
+	s     *session
+	title string
+	// last is the last picture without an error.
+	last   picture
 	failed time.Time
 }
 
@@ -169,16 +170,19 @@ type lineViewer struct {
 	write func(change)
 	known map[string]inspect.Lock
 	down  bool
-	cut   bool // there are more locks than it sees
+	// cut is true if there are more locks than it sees.
+	cut bool
 }
 
 // A change is one line of output.
 type change struct {
-	Time  time.Time     `json:"time"`
-	Event string        `json:"event"` // "held", "passed", "changed", "freed", "failed", "answers", "cut" or "complete"
+	Time time.Time `json:"time"`
+	// Event is "held", "passed", "changed", "freed", "failed", "answers", "cut" or "complete".
+	Event string        `json:"event"`
 	Lock  *inspect.Lock `json:"lock,omitempty"`
 	Error string        `json:"error,omitempty"`
-	Seen  int           `json:"seen,omitempty"` // locks, of "cut" and "complete"
+	// Seen is how many locks it sees, in "cut" and "complete".
+	Seen int `json:"seen,omitempty"`
 }
 
 func (v *lineViewer) close() {}

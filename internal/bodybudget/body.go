@@ -63,9 +63,10 @@ func admit(length, limit int64) error {
 // net/http, Close may be called at any time, and Read fails after it.
 type body struct {
 	original io.ReadCloser
-	length   int64 // of the original; -1: unknown
-	account  *Account
-	closed   atomic.Bool
+	// length is the original's. -1: it is unknown.
+	length  int64
+	account *Account
+	closed  atomic.Bool
 
 	data   []byte // append only, because callers of Read share it
 	end    error  // the error after data; nil: the original has more

@@ -80,11 +80,11 @@ func (p *Page) Goto(url string) {
 // start starts the browser. It and the goroutine that reads from it end with the test.
 func (p *Page) start() {
 	p.t.Helper()
-	in, out, err := os.Pipe() // to the browser
+	in, out, err := os.Pipe() // This one leads to the browser.
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	answers, back, err := os.Pipe() // from it
+	answers, back, err := os.Pipe() // This one leads back.
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -334,7 +334,8 @@ func (p *Page) Press(key string) {
 
 // A View is how a reader sees the page.
 type View struct {
-	Width, Height int // in CSS pixels
+	// Width and Height are in CSS pixels.
+	Width, Height int
 	Dark          bool
 	Phone         bool
 }

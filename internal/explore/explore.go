@@ -32,10 +32,11 @@ type Model[S any, E fmt.Stringer] interface {
 // A Result is the outcome of a search.
 type Result struct {
 	States, Transitions int
-	Depth               int // of the deepest state, in steps
-	Elapsed             time.Duration
-	Complete            bool // the search has seen all states
-	Violation           *Violation
+	// Depth is how many steps the deepest state is away.
+	Depth     int
+	Elapsed   time.Duration
+	Complete  bool // the search has seen all states
+	Violation *Violation
 }
 
 func (r Result) String() string {

@@ -23,9 +23,12 @@ func (v Violation) String() string { return v.Name + ": " + v.Reason }
 
 // A Tally counts what was checked.
 type Tally struct {
-	Grants, Refusals, Records map[string]int // by kind
-	Unchecked                 int            // refusals that an unclaimed lock may explain
-	Operations                int            // operations that porcupine put in order
+	// Grants, Refusals and Records are counted by kind.
+	Grants, Refusals, Records map[string]int
+	// Unchecked are refusals that an unclaimed lock may explain.
+	Unchecked int
+	// Operations are those that porcupine put in order.
+	Operations int
 }
 
 // patience bounds the search for an order. The search takes milliseconds if there is one, and

@@ -10,19 +10,26 @@ import (
 // machine.
 type Call struct {
 	Process int
-	Name    string // of the lock
-	Kind    string // "lock", "fair", "fenced", "read", "write", "once" or "red"
-	Hold    string // names one grant and its end
-	Owner   string // grants of one owner re-enter
-	What    What
-	Begin   int64
-	End     int64
-	Result  Result        `json:",omitempty"`
-	Token   uint64        `json:",omitempty"`
-	Record  string        `json:",omitempty"` // found, or left by the release
-	Lease   time.Duration `json:",omitempty"` // LeaseTime; 0: the watchdog's
-	Valid   int64         `json:",omitempty"` // of Release: when Lease.Err was last nil; 0: never
-	Err     string        `json:",omitempty"`
+	// Name is the lock's.
+	Name string
+	// Kind is "lock", "fair", "fenced", "read", "write", "once" or "red".
+	Kind string
+	// Hold names one grant and its end.
+	Hold string
+	// Owner is the same for grants that re-enter.
+	Owner  string
+	What   What
+	Begin  int64
+	End    int64
+	Result Result `json:",omitempty"`
+	Token  uint64 `json:",omitempty"`
+	// Record was found, or left by the release.
+	Record string `json:",omitempty"`
+	// Lease is the LeaseTime. 0: it is the watchdog's.
+	Lease time.Duration `json:",omitempty"`
+	// Valid is when Lease.Err was last nil, for a Release. 0: it never was.
+	Valid int64  `json:",omitempty"`
+	Err   string `json:",omitempty"`
 }
 
 // What names the function that was called.
@@ -59,8 +66,8 @@ type Loss string
 
 const (
 	Nothing  Loss = ""
-	All      Loss = "all"       // at one moment
-	LastSome Loss = "last some" // some of the last writes, at an unknown time
+	All      Loss = "all"       // Redis lost all at one moment.
+	LastSome Loss = "last some" // Redis lost some of the last writes, at an unknown time.
 )
 
 // A History has all calls on the names of one topology.
@@ -109,14 +116,15 @@ type story struct {
 	history *History
 	name    string
 	holds   []hold
-	others  []Call // acquires that were not granted; an End of 0: never returned
+	// others are acquires that were not granted. If the End is 0, the call never returned.
+	others []Call
 }
 
 // stories sorts a history by name.
 func (h *History) stories() []*story {
 	byName := make(map[string]*story)
 	began := make(map[string]Call)
-	grants := make(map[string]int) // by hold, the index in holds
+	grants := make(map[string]int) // It has the index in holds, by hold.
 	owners := make(map[string]*levels)
 	var all []*story
 	of := func(name string) *story {

@@ -14,14 +14,18 @@ import (
 // A Site tells processes where the servers of a topology are and how to use them. A process gets it
 // as JSON.
 type Site struct {
-	Topology  string   // "single", "sentinel", "cluster" or "red"
-	Addrs     []string // of servers; of sentinels
-	Acks      int      // ReplicaAcks
-	Names     []Name
-	Process   int
-	Seed      uint64
-	Callers   int  // at a time
-	Unrecords bool // store no record, because the topology may lose it
+	// Topology is "single", "sentinel", "cluster" or "red".
+	Topology string
+	// Addrs lead to the servers, or to the sentinels.
+	Addrs   []string
+	Acks    int // ReplicaAcks
+	Names   []Name
+	Process int
+	Seed    uint64
+	// Callers is how many run at a time.
+	Callers int
+	// Unrecords is true if no record is stored, because the topology may lose it.
+	Unrecords bool
 }
 
 // A Name is the name of one lock.

@@ -23,8 +23,10 @@ var model = porcupine.Model{
 
 // A state is the state of one lock.
 type state struct {
-	levels []level // in order of their holds
-	token  uint64  // the last one
+	// levels are in the order of their holds.
+	levels []level
+	// token is the last one.
+	token  uint64
 	record string
 }
 
@@ -36,9 +38,11 @@ type level struct {
 
 // A step is an operation of a history.
 type step struct {
-	what  stepKind
-	level        // the level that begins or ends; of a refusal, the level that was asked for
-	token uint64 // 0: the kind has none
+	what stepKind
+	// level is the one that begins or ends. For a refusal, it is the one that was asked for.
+	level
+	// token is 0 if the kind has none.
+	token uint64
 	// Found, or left behind.
 	record string
 	// Of a release: a fault may have hidden the reply to an earlier try. The retry then finds nothing
@@ -50,11 +54,11 @@ type stepKind string
 
 const (
 	grant  stepKind = "grant"
-	flash  stepKind = "grant and lose" // the lease was over before its owner saw it
+	flash  stepKind = "grant and lose" // The lease was over before its owner saw it.
 	refuse stepKind = "refuse"
 	find   stepKind = "find a record"
-	leave  stepKind = "release" // confirmed; the record may be ""
-	gone   stepKind = "end"     // without a confirmed release
+	leave  stepKind = "release" // The release is confirmed. The record may be "".
+	gone   stepKind = "end"     // The hold ends without a confirmed release.
 	record stepKind = "leave a record"
 	wipe   stepKind = "lose all data"
 	// The lock begins with a record.

@@ -15,9 +15,11 @@ import (
 
 // A runPlan is what the handler of one request does.
 type runPlan struct {
-	run    Run // but for its times
-	work   time.Duration
-	stalls bool // it goes on when its context ends
+	// run lacks its times.
+	run  Run
+	work time.Duration
+	// stalls is true if the handler goes on when its context ends.
+	stalls bool
 	ending Ending
 }
 

@@ -11,17 +11,24 @@ import (
 // answered with the result of another one. Times are those of a Call.
 type Run struct {
 	Process int
-	Key     string // the idempotency key
-	Refuses bool   // OutcomeRefuse
+	// Key is the idempotency key.
+	Key string
+	// Refuses is true if the handler answers OutcomeRefuse.
+	Refuses bool
 	Payload string
-	ID      string // of the request
-	What    RunStep
-	Asked   int64
-	Begin   int64  // of the handler
-	Valid   int64  `json:",omitempty"` // when the handler's context was last alive; 0: never
-	End     int64  `json:",omitempty"` // when the handler was about to end; 0: its process was killed
-	Ending  Ending `json:",omitempty"`
-	Answer  string `json:",omitempty"` // of a replay
+	// ID is the request's.
+	ID    string
+	What  RunStep
+	Asked int64
+	// Begin is when the handler began.
+	Begin int64
+	// Valid is when the handler's context was last alive. 0: it never was.
+	Valid int64 `json:",omitempty"`
+	// End is when the handler was about to end. 0: its process was killed.
+	End    int64  `json:",omitempty"`
+	Ending Ending `json:",omitempty"`
+	// Answer is what a replay answered.
+	Answer string `json:",omitempty"`
 }
 
 // A RunStep is a moment of an idempotent request.
@@ -29,7 +36,7 @@ type RunStep string
 
 const (
 	RunBegan RunStep = "began"
-	RunEnded RunStep = "ended" // also has all of RunBegan
+	RunEnded RunStep = "ended" // This step has all that RunBegan has, too.
 	Replayed RunStep = "replayed"
 )
 

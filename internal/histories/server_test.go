@@ -35,22 +35,30 @@ const sampleVariable = "REQLOCK_SOAK_SAMPLE"
 // A Sample holds the counts of a server. It sends one from time to time, and a last one when it is
 // idle.
 type Sample struct {
-	Addr       string // of the first sample: the address that the server listens on
-	At         time.Time
-	Heap       uint64 // bytes in use after a garbage collection
+	// Addr is the address that the server listens on. Only the first sample has it.
+	Addr string
+	At   time.Time
+	// Heap is what is in use after a garbage collection, in bytes.
+	Heap       uint64
 	Goroutines int
 
-	Acquired, Released, Lost, RenewFailed int64 // by core.Observer, for each lock
-	Fenced                                int64 // part of Acquired
-	FencedLeft                            int64 // callers who left while acquiring a fenced lock
-	Runs, Leases                          int64 // runs of handlers, and the locks they held
-	Left                                  int64 // requests whose clients left too early
-	Wrong                                 []string
+	// core.Observer reports these for each lock.
+	Acquired, Released, Lost, RenewFailed int64
+	// Fenced is a part of Acquired.
+	Fenced int64
+	// FencedLeft is how many callers left while they acquired a fenced lock.
+	FencedLeft int64
+	// Runs counts runs of handlers, and Leases the locks that they held.
+	Runs, Leases int64
+	// Left is how many requests had clients that left too early.
+	Left  int64
+	Wrong []string
 }
 
 // A server is a web server with a route for each mode, whose handlers check their locks.
 type server struct {
-	rdb *redis.Client // of the handlers
+	// rdb is the client of the handlers.
+	rdb *redis.Client
 
 	acquired, released, lost, renewFailed, fenced, fencedLeft, runs, leases, left atomic.Int64
 
@@ -130,11 +138,13 @@ func (s *server) observe(_ *http.Request, o guard.Outcome) {
 
 // A route of the soak. Reads and writes share their locks.
 type soakRoute struct {
-	path   string
-	mode   guard.Mode
-	name   string // of the locks
-	locks  int64
-	shared bool // GET
+	path string
+	mode guard.Mode
+	// name is what the locks are called.
+	name  string
+	locks int64
+	// shared is true if the request is a GET.
+	shared bool
 }
 
 var soakRoutes = []soakRoute{

@@ -25,10 +25,12 @@ import (
 
 // These constants size the traffic.
 const (
-	servers    = 2
-	requesters = 24 // at a time
-	ids        = 12 // of each route
-	samples    = 120
+	servers = 2
+	// requesters is how many run at a time.
+	requesters = 24
+	// ids is how many each route has.
+	ids     = 12
+	samples = 120
 )
 
 // TestSoak sends requests to two servers for as long as -dur, to routes of every mode. Some clients
@@ -167,9 +169,11 @@ type soaked struct {
 	cmd        *exec.Cmd
 	input      io.Closer
 	stderr     bytes.Buffer
-	ended      chan error // of the reader
+	// ended gets the error with which the reader ends.
+	ended chan error
 
-	samples []Sample // of the reader, until ended
+	// samples are written by the reader until it ends.
+	samples []Sample
 }
 
 func startServer(t *testing.T, name, redisAddr string, period time.Duration) *soaked {

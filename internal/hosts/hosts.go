@@ -3,10 +3,14 @@ package hosts
 
 // A Host is a framework or router whose adapter passes the suite of package adaptertest.
 type Host struct {
-	Name       string            // of the adapter
-	Adapter    string            // the package that users import, below middleware/
-	Dir        string            // of the test that runs the suite
-	Exceptions map[string]string // from the suite, by name of the test, with the reason
+	// Name is the adapter's.
+	Name string
+	// Adapter is the package that users import, below middleware/.
+	Adapter string
+	// Dir has the test that runs the suite.
+	Dir string
+	// Exceptions are tests that the suite leaves out, with the reason.
+	Exceptions map[string]string
 }
 
 const (

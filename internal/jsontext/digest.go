@@ -64,19 +64,24 @@ func (t Text) digest() (digest Digest, ok bool) {
 type digester struct {
 	document   Text
 	containers []container
-	tokens     []byte   // of all open values, the innermost last
-	members    []member // of all open objects, the innermost last
-	text       []byte   // of the last string with escapes, decoded
-	hasSlot    bool
+	// tokens belong to all open values, the innermost last.
+	tokens []byte
+	// members belong to all open objects, the innermost last.
+	members []member
+	// text is the last string with escapes, decoded.
+	text    []byte
+	hasSlot bool
 }
 
 // A container is an open object or array.
 type container struct {
 	object bool
 	// Where the tokens begin that shorten may replace: its own, or those of the value around it.
-	from   int
-	first  int // of an object: its first member in digester.members
-	member int // of an object: where the tokens of the open member begin; noMember: a name follows
+	from int
+	// first is the first member of an object in digester.members.
+	first int
+	// member is where the tokens of the open member of an object begin. noMember: a name follows.
+	member int
 }
 
 const noMember = -1
@@ -88,10 +93,10 @@ type member struct {
 }
 
 const (
-	literalToken = 'd' // its length and its text follow; no number is spelled true, false or null
-	stringToken  = 's' // its length and its text follow
-	memberToken  = 'm' // member.sum follows
-	digestToken  = 'h' // the SHA-256 of all tokens of the value up to here follows
+	literalToken = 'd' // The length and the text of the literal follow. No number is spelled true, false or null.
+	stringToken  = 's' // The length and the text of the string follow.
+	memberToken  = 'm' // The sum of the member follows.
+	digestToken  = 'h' // The SHA-256 of all tokens of the value up to here follows.
 )
 
 // maxTokens is how many bytes of tokens an open value may have before a digest replaces them.

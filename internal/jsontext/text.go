@@ -155,7 +155,7 @@ func (t Text) members() iter.Seq2[[]byte, Text] {
 	return func(yield func([]byte, Text) bool) {
 		for rest := t[1:].Trim(); rest[0] != '}'; rest = rest.next() {
 			name := rest.End()
-			value := rest[name:].Trim()[1:].Trim() // after the colon
+			value := rest[name:].Trim()[1:].Trim() // The value is after the colon.
 			if !yield(rest.Unquote(), value) {
 				return
 			}

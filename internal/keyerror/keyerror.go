@@ -15,7 +15,8 @@ type Error struct {
 	kind   error
 	detail string
 	remedy string
-	hidden bool // from clients
+	// hidden is true if clients must not see it.
+	hidden bool
 }
 
 // New returns an error that wraps kind. Its text names the source, never the value.

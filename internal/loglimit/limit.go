@@ -24,9 +24,12 @@ type Limit struct {
 
 // lines are the lines with one key.
 type lines struct {
-	since   time.Time // when the first of the current Interval was allowed
-	allowed int       // since then
-	missed  int       // events without a line, since the last one that was allowed
+	// since is when the first of the current Interval was allowed.
+	since time.Time
+	// allowed counts the lines since then.
+	allowed int
+	// missed counts events without a line, since the last one that was allowed.
+	missed int
 }
 
 // Allow reports whether a line with this key may be logged now.

@@ -26,19 +26,24 @@ type DB struct {
 }
 
 type key struct {
-	name  string
-	kind  kind
-	ttl   int64 // ms, or NoTTL
-	str   string
-	pairs []pair   // of a hash or a sorted set, by name
-	list  []string // of a list
+	name string
+	kind kind
+	// ttl is in ms, or NoTTL.
+	ttl int64
+	str string
+	// pairs belong to a hash or a sorted set, by name.
+	pairs []pair
+	// list is the value of a list.
+	list []string
 }
 
 // A pair is a field of a hash, or a member of a sorted set.
 type pair struct {
-	name  string
-	value string  // hash
-	score float64 // sorted set
+	name string
+	// value is used in a hash.
+	value string
+	// score is used in a sorted set.
+	score float64
 }
 
 type kind byte

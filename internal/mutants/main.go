@@ -6,12 +6,14 @@
 //	go run ./internal/mutants -match 'fair'          those whose promise or file matches
 //	go run ./internal/mutants -net 'core TestLoad_AllFaults'
 //	go run ./internal/mutants -net sim -match '^core/'
+//	go run ./internal/mutants -net 'world fair/queue' -match fair_
 //
-// The table of mutants is in table_*.go. A mutant is compiled with go's -overlay, which covers the
+// The mutants are in package table. A mutant is compiled with go's -overlay, which covers the
 // embedded Lua scripts as well, so the working tree stays as it is. Its nets are the tests that
 // should catch it. They run first, all nets of one package together, and must pass without a
 // mutant. If none of them catches it, all tests of their packages run. The net sim is the
-// simulator, which simulates fresh seeds for a minute.
+// simulator, which simulates fresh seeds for a minute. A net such as "world fair/queue" searches
+// one of the small worlds of core/internal/worlds.
 //
 // With -net, only the given nets run, for every mutant: it shows what a net finds without being
 // told.
@@ -28,6 +30,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/mutants/table"
 )
 
 func main() {
@@ -56,7 +60,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	every := flags.Bool("every", false, "run all nets of a mutant, and name each that catches it")
 	whole := flags.Bool("whole", true, "run all tests of the packages of its nets, if none of them catches a mutant")
 	markdown := flags.String("markdown", "", "also write the table as Markdown to this `file`")
-	flags.Var(&nets, "net", "run this `net`, a package and a test or sim, in place of those of each mutant; may be repeated")
+	flags.Var(&nets, "net", "run this `net`, a package and a test, a world, or sim, in place of those of each mutant; may be repeated")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -68,13 +72,14 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	chosen := choose(table(), matching, *sample, *day)
+	all := table.All()
+	chosen := choose(all, matching, *sample, *day)
 	if len(chosen) == 0 {
 		return fmt.Errorf("no mutant matches %q", *match)
 	}
 	for i := range chosen {
 		if nets != nil {
-			chosen[i].nets = nets
+			chosen[i].Nets = nets
 		}
 	}
 	t, err := newTester(*every, *whole && nets == nil)
@@ -83,8 +88,9 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer t.close()
 
+	fmt.Fprintf(out, "Testing %d of the %d mutants in the table.\n", len(chosen), len(all))
 	if *sample > 0 {
-		fmt.Fprintf(out, "A sample of %d mutants; repeat it with -sample %d -day %d.\n", len(chosen), *sample, *day)
+		fmt.Fprintf(out, "Repeat this sample with -sample %d -day %d.\n", *sample, *day)
 	}
 	if err := t.baseline(ctx, chosen, *workers); err != nil {
 		return err
@@ -103,16 +109,16 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 }
 
 // choose returns the mutants that match, or a sample of them.
-func choose(all []mutant, matching *regexp.Regexp, sample, day int) (chosen []mutant) {
+func choose(all []table.Mutant, matching *regexp.Regexp, sample, day int) (chosen []table.Mutant) {
 	for _, m := range all {
-		if matching.MatchString(m.promise) || matching.MatchString(m.file) {
+		if matching.MatchString(m.Promise) || matching.MatchString(m.File) {
 			chosen = append(chosen, m)
 		}
 	}
 	if sample == 0 || sample >= len(chosen) {
 		return chosen
 	}
-	spread := make([]mutant, sample)
+	spread := make([]table.Mutant, sample)
 	for i := range spread {
 		spread[i] = chosen[(day+i*len(chosen)/sample)%len(chosen)]
 	}
@@ -121,7 +127,7 @@ func choose(all []mutant, matching *regexp.Regexp, sample, day int) (chosen []mu
 
 // all tests the mutants, several at a time, and prints a line for each as soon as its result is
 // there.
-func (t *tester) all(ctx context.Context, out io.Writer, mutants []mutant, workers int) ([]result, error) {
+func (t *tester) all(ctx context.Context, out io.Writer, mutants []table.Mutant, workers int) ([]result, error) {
 	results := make([]result, len(mutants))
 	var printing sync.Mutex
 	err := parallel(ctx, workers, len(mutants), func(ctx context.Context, i int) error {

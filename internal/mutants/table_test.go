@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/reqlock/reqlock/internal/mutants/table"
 )
 
 const root = "../.."
@@ -13,27 +15,31 @@ const root = "../.."
 // TestTable checks that the table still fits the code, without running a mutant.
 func TestTable(t *testing.T) {
 	t.Parallel()
-	all := table()
+	all := table.All()
 	if len(all) < 60 {
 		t.Errorf("there are %d mutants, want at least 60", len(all))
 	}
 	known := make(map[string]bool)
-	tests := make(map[string]map[string]bool) // of each package
+	// tests has the names of the tests of each package.
+	tests := make(map[string]map[string]bool)
 	for _, m := range all {
-		if known[m.promise] {
-			t.Errorf("two mutants break the promise %q", m.promise)
+		if known[m.Promise] {
+			t.Errorf("two mutants break the promise %q", m.Promise)
 		}
-		known[m.promise] = true
-		if _, _, err := m.apply(root); err != nil {
-			t.Errorf("%q: %v", m.promise, err)
+		known[m.Promise] = true
+		if _, _, err := m.Apply(root); err != nil {
+			t.Errorf("%q: %v", m.Promise, err)
 		}
-		if len(m.nets) == 0 {
-			t.Errorf("%q has no net", m.promise)
+		if len(m.Nets) == 0 {
+			t.Errorf("%q has no net", m.Promise)
 		}
-		for _, s := range m.nets {
+		if got, want := m.Report != "", m.World() != "" && m.IsScript(); got != want {
+			t.Errorf("%q: has a report: %t, want %t, as it has one if it breaks a script and names a world", m.Promise, got, want)
+		}
+		for _, s := range m.Nets {
 			n, err := parseNet(s)
 			if err != nil {
-				t.Errorf("%q: %v", m.promise, err)
+				t.Errorf("%q: %v", m.Promise, err)
 				continue
 			}
 			if n.pkg == simulator {
@@ -43,7 +49,7 @@ func TestTable(t *testing.T) {
 				tests[n.pkg] = testsOf(t, n.pkg)
 			}
 			if function, _, _ := strings.Cut(n.test, "/"); !tests[n.pkg][function] {
-				t.Errorf("%q: there is no test %s", m.promise, s)
+				t.Errorf("%q: there is no test %s", m.Promise, s)
 			}
 		}
 	}

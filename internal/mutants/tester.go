@@ -15,20 +15,28 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/mutants/table"
 )
 
 const (
-	netTimeout   = 3 * time.Minute  // of the nets of one package
-	wholeTimeout = 15 * time.Minute // of all tests of one package
-	simTime      = time.Minute      // of the simulator
+	// netTimeout bounds the nets of one package.
+	netTimeout = 3 * time.Minute
+	// wholeTimeout bounds all tests of one package.
+	wholeTimeout = 15 * time.Minute
+	// simTime is how long the simulator runs.
+	simTime = time.Minute
 )
 
 // A tester builds and runs tests.
 type tester struct {
-	root     string
-	dir      string // temporary
-	every    bool   // run all nets, not only up to the first that catches
-	fallback bool   // if no net catches, run all tests of their packages
+	root string
+	// dir is for temporary files.
+	dir string
+	// every runs all nets of a mutant, not only up to the first that catches it.
+	every bool
+	// fallback runs all tests of the packages of its nets, if none of them catches a mutant.
+	fallback bool
 }
 
 func newTester(every, fallback bool) (*tester, error) {
@@ -47,13 +55,13 @@ func (t *tester) close() { _ = os.RemoveAll(t.dir) }
 
 // baseline runs all nets without a mutant. Each must exist and pass, or a mutant would be caught by
 // a test that fails anyway, or by none.
-func (t *tester) baseline(ctx context.Context, mutants []mutant, workers int) error {
+func (t *tester) baseline(ctx context.Context, mutants []table.Mutant, workers int) error {
 	var nets []string
 	for _, m := range mutants {
-		if _, _, err := m.apply(t.root); err != nil {
+		if _, _, err := m.Apply(t.root); err != nil {
 			return err
 		}
-		nets = append(nets, m.nets...)
+		nets = append(nets, m.Nets...)
 	}
 	slices.Sort(nets)
 	packages, tests, err := netsByPackage(slices.Compact(nets))
@@ -94,20 +102,20 @@ func (t *tester) pass(ctx context.Context, pkg string, tests []string) error {
 }
 
 // test finds out which test catches a mutant.
-func (t *tester) test(ctx context.Context, m mutant) (result, error) {
+func (t *tester) test(ctx context.Context, m table.Mutant) (result, error) {
 	began := time.Now()
-	r := result{mutant: m}
-	text, line, err := m.apply(t.root)
+	r := result{Mutant: m}
+	before, text, err := m.Apply(t.root)
 	if err != nil {
 		return r, err
 	}
-	r.line = line
-	overlay, remove, err := t.overlay(m.file, text)
+	r.line = strings.Count(before[:strings.Index(before, m.Old)], "\n") + 1
+	overlay, remove, err := t.overlay(m.File, text)
 	if err != nil {
 		return r, err
 	}
 	defer remove()
-	packages, tests, err := netsByPackage(m.nets)
+	packages, tests, err := netsByPackage(m.Nets)
 	if err != nil {
 		return r, err
 	}
@@ -268,8 +276,10 @@ func (t *tester) run(ctx context.Context, binary, pkg string, tests []string, ti
 // A parser reads what tests print with -test.v.
 type parser struct {
 	outcome
-	panicked string // its first line
-	running  string // the first test of those that were running at a time-out
+	// panicked is the first line of a panic.
+	panicked string
+	// running is the first test of those that were running at a time-out.
+	running string
 }
 
 var (

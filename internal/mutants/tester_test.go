@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/reqlock/reqlock/internal/mutants/table"
 )
 
 // demo is a module with tests, some of which no mutant should meet.
@@ -24,6 +26,9 @@ var word string
 func add(a, b int) int { return a + b }
 
 func sub(a, b int) int { return a - b }
+
+// Word returns the word.
+func Word() string { return word }
 
 func loop(n int) {
 	for n < 0 {
@@ -68,6 +73,24 @@ func TestExit(t *testing.T) {
 func TestLoop(*testing.T) { loop(1) }
 
 func TestBroken(t *testing.T) { t.Error("always") }
+`,
+	"core/internal/worlds/worlds_test.go": `package worlds
+
+import (
+	"testing"
+
+	"demo/demo"
+)
+
+func TestWorlds(t *testing.T) {
+	for _, name := range []string{"fair/queue", "fair/losses"} {
+		t.Run(name, func(t *testing.T) {
+			if name == "fair/queue" && demo.Word() != "word" {
+				t.Error(demo.Word())
+			}
+		})
+	}
+}
 `,
 	// A simulator that finds out by reading.
 	"internal/sim/run/main.go": `package main
@@ -123,30 +146,33 @@ func newDemo(t *testing.T) *tester {
 func TestTester(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t)
-	plus := mutant{file: "demo/demo.go", old: "a + b", new: "a * b"}
-	word := mutant{file: "demo/word.txt", old: "word", new: "bye"}
-	minus := mutant{file: "demo/demo.go", old: "a - b", new: "a"}
+	plus := table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a * b"}
+	word := table.Mutant{File: "demo/word.txt", Old: "word", New: "bye"}
+	minus := table.Mutant{File: "demo/demo.go", Old: "a - b", New: "a"}
 	for name, test := range map[string]struct {
-		mutant mutant
+		mutant table.Mutant
 		nets   []string
 		every  bool
-		want   string // the tests that catch it
+		// want are the tests that catch the mutant.
+		want string
 	}{
-		"by a test":                   {mutant: plus, nets: []string{"demo TestAdd"}, want: "demo TestAdd/small_numbers"},
-		"by a subtest":                {mutant: plus, nets: []string{"demo TestAdd/one/two"}, want: "demo TestAdd/one/two"},
-		"by every net":                {mutant: plus, nets: []string{"demo TestAdd"}, every: true, want: "demo TestAdd/small_numbers, demo TestAdd/one/two"},
-		"an embedded file, by a test": {mutant: word, nets: []string{"demo TestWord"}, want: "demo TestWord"},
-		"by the end of the process":   {mutant: word, nets: []string{"demo TestExit"}, want: "demo TestMain"},
-		"by no net":                   {mutant: minus, nets: []string{"demo TestAdd"}},
-		"by the simulator":            {mutant: plus, nets: []string{"sim"}, want: "sim SEED=7"},
-		"by a test and the simulator": {mutant: plus, nets: []string{"demo TestAdd/one/two", "sim"}, every: true, want: "demo TestAdd/one/two, sim SEED=7"},
-		"not by the simulator":        {mutant: minus, nets: []string{"sim"}},
+		"by a test":                    {mutant: plus, nets: []string{"demo TestAdd"}, want: "demo TestAdd/small_numbers"},
+		"by a subtest":                 {mutant: plus, nets: []string{"demo TestAdd/one/two"}, want: "demo TestAdd/one/two"},
+		"by every net":                 {mutant: plus, nets: []string{"demo TestAdd"}, every: true, want: "demo TestAdd/small_numbers, demo TestAdd/one/two"},
+		"an embedded file, by a test":  {mutant: word, nets: []string{"demo TestWord"}, want: "demo TestWord"},
+		"by the end of the process":    {mutant: word, nets: []string{"demo TestExit"}, want: "demo TestMain"},
+		"an embedded file, by a world": {mutant: word, nets: []string{"world fair/queue"}, want: "core/internal/worlds TestWorlds/fair/queue"},
+		"not by another world":         {mutant: word, nets: []string{"world fair/losses"}},
+		"by no net":                    {mutant: minus, nets: []string{"demo TestAdd"}},
+		"by the simulator":             {mutant: plus, nets: []string{"sim"}, want: "sim SEED=7"},
+		"by a test and the simulator":  {mutant: plus, nets: []string{"demo TestAdd/one/two", "sim"}, every: true, want: "demo TestAdd/one/two, sim SEED=7"},
+		"not by the simulator":         {mutant: minus, nets: []string{"sim"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			own := *d
 			own.every = test.every
-			test.mutant.nets = test.nets
+			test.mutant.Nets = test.nets
 			r, err := own.test(t.Context(), test.mutant)
 			if got := strings.Join(r.caught, ", "); err != nil || got != test.want || r.whole {
 				t.Errorf("caught by %q (%v), want %q", got, err, test.want)
@@ -158,7 +184,7 @@ func TestTester(t *testing.T) {
 		t.Parallel()
 		own := *d
 		own.fallback = true
-		minus.nets = []string{"demo TestAdd"}
+		minus.Nets = []string{"demo TestAdd"}
 		r, err := own.test(t.Context(), minus)
 		if err != nil || !r.whole || !strings.Contains(r.by(), "none of its nets") {
 			t.Errorf("caught by %q (%v), want another test than the nets", r.caught, err)
@@ -170,21 +196,21 @@ func TestTester_Mistakes(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t)
 	for name, test := range map[string]struct {
-		mutant mutant
+		mutant table.Mutant
 		want   string
 	}{
-		"no such file":                   {mutant{file: "demo/none.go", old: "a", new: "b"}, "none.go"},
-		"the old text has changed":       {mutant{file: "demo/demo.go", old: "a / b", new: "b"}, "not there any more"},
-		"it is there twice":              {mutant{file: "demo/demo.go", old: "int {", new: ""}, "there 2 times"},
-		"nothing changes":                {mutant{file: "demo/demo.go", old: "a + b", new: "a + b"}, "equals the new one"},
-		"it does not compile":            {mutant{file: "demo/demo.go", old: "a + b", new: "a +"}, "does not compile"},
-		"the simulator does not compile": {mutant{file: "demo/demo.go", old: "a + b", new: "a + }", nets: []string{"sim"}}, "does not compile"},
-		"no net":                         {mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: []string{"TestAdd"}}, "a net is a package and a test"},
+		"no such file":                   {table.Mutant{File: "demo/none.go", Old: "a", New: "b"}, "none.go"},
+		"the old text has changed":       {table.Mutant{File: "demo/demo.go", Old: "a / b", New: "b"}, "not there any more"},
+		"it is there twice":              {table.Mutant{File: "demo/demo.go", Old: "int {", New: ""}, "there 2 times"},
+		"nothing changes":                {table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a + b"}, "equals the new one"},
+		"it does not compile":            {table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a +"}, "does not compile"},
+		"the simulator does not compile": {table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a + }", Nets: []string{"sim"}}, "does not compile"},
+		"no net":                         {table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a * b", Nets: []string{"TestAdd"}}, "a net is a package and a test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if test.mutant.nets == nil {
-				test.mutant.nets = []string{"demo TestAdd"}
+			if test.mutant.Nets == nil {
+				test.mutant.Nets = []string{"demo TestAdd"}
 			}
 			if r, err := d.test(t.Context(), test.mutant); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("caught by %q, error %v, want one with %q", r.caught, err, test.want)
@@ -201,12 +227,14 @@ func TestBaseline(t *testing.T) {
 		"demo TestAdd, demo TestBroken":      "TestBroken in demo fails without a mutant",
 		"demo TestNone":                      "there is no test TestNone",
 		"demo TestAdd/large numbers":         "there is no test TestAdd/large numbers",
+		"world fair/queue":                   "",
+		"world fair/none":                    "there is no test TestWorlds/fair/none",
 		"sim":                                "",
 	} {
 		t.Run(nets, func(t *testing.T) {
 			t.Parallel()
-			m := mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: strings.Split(nets, ", ")}
-			err := d.baseline(t.Context(), []mutant{m}, 1)
+			m := table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a * b", Nets: strings.Split(nets, ", ")}
+			err := d.baseline(t.Context(), []table.Mutant{m}, 1)
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}
@@ -218,9 +246,9 @@ func TestBaseline(t *testing.T) {
 func TestSurvivor(t *testing.T) {
 	t.Parallel()
 	d := newDemo(t)
-	mutants := []mutant{
-		{promise: "adds", file: "demo/demo.go", old: "a + b", new: "a * b", nets: []string{"demo TestAdd"}},
-		{promise: "subtracts", file: "demo/demo.go", old: "a - b", new: "a", nets: []string{"demo TestAdd"}},
+	mutants := []table.Mutant{
+		{Promise: "adds", File: "demo/demo.go", Old: "a + b", New: "a * b", Nets: []string{"demo TestAdd"}},
+		{Promise: "subtracts", File: "demo/demo.go", Old: "a - b", New: "a", Nets: []string{"demo TestAdd"}},
 	}
 	var out bytes.Buffer
 	results, err := d.all(t.Context(), &out, mutants, 2)
@@ -246,8 +274,8 @@ func TestAll_Interrupted(t *testing.T) {
 	d := newDemo(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	m := mutant{file: "demo/demo.go", old: "a + b", new: "a * b", nets: []string{"demo TestAdd"}}
-	if _, err := d.all(ctx, &bytes.Buffer{}, []mutant{m, m}, 1); err == nil {
+	m := table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a * b", Nets: []string{"demo TestAdd"}}
+	if _, err := d.all(ctx, &bytes.Buffer{}, []table.Mutant{m, m}, 1); err == nil {
 		t.Error("no error, although the run was interrupted")
 	}
 }
@@ -277,14 +305,14 @@ func TestParse_Death(t *testing.T) {
 // Every mutant is in some sample, and one that is spread over the table.
 func TestChoose(t *testing.T) {
 	t.Parallel()
-	all := table()
+	all := table.All()
 	everything := regexp.MustCompile("")
 	met := make(map[string]bool)
 	for day := range len(all) {
 		sample := choose(all, everything, 12, day)
 		own := make(map[string]bool)
 		for _, m := range sample {
-			own[m.promise], met[m.promise] = true, true
+			own[m.Promise], met[m.Promise] = true, true
 		}
 		if len(own) != 12 {
 			t.Fatalf("sample %d has %d different mutants, want 12", day, len(own))

@@ -75,7 +75,8 @@ func Wildcards(path string) iter.Seq[Wildcard] {
 
 // colon returns the names and the length of the wildcard with whose colon path begins.
 func colon(path string) (name, short string, length int) {
-	const ends = `/?:\-.` // of names in Fiber
+	// These characters end a name in Fiber.
+	const ends = `/?:\-.`
 	length = 1 + before(path[1:], ends+"<")
 	short = path[1:length]
 	constraint := afterConstraint(path[length:])

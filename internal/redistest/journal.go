@@ -13,7 +13,8 @@ type journal struct {
 	mu     sync.Mutex
 	total  int
 	counts map[string]int
-	names  []string // at least the last journalLength ones
+	// names are at least the last journalLength ones.
+	names []string
 }
 
 func newJournal() *journal {

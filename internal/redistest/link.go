@@ -22,15 +22,20 @@ type link struct {
 	clientGone     chan struct{} // closed when nothing more can come from the client
 	serverGone     chan struct{} // closed when nothing more can come from Redis
 
-	mu        sync.Mutex
-	changed   sync.Cond // signals changes of mustRun and redisDone
-	pending   []*call
-	subs      subscriptions
-	resp3     bool
-	deaf      bool // a reply was dropped: nothing more reaches the client
-	severed   bool // by Proxy.Cut or Mute: forward only what must run, and send the client nothing
-	mustRun   int  // pending calls that Redis has to execute
-	redisDone bool // serverGone is closed
+	mu      sync.Mutex
+	changed sync.Cond // signals changes of mustRun and redisDone
+	pending []*call
+	subs    subscriptions
+	resp3   bool
+	// deaf is true if a reply was dropped, so nothing more reaches the client.
+	deaf bool
+	// severed is true if Proxy.Cut or Mute was called. The link forwards only what must run, and
+	// sends the client nothing.
+	severed bool
+	// mustRun counts the pending calls that Redis has to execute.
+	mustRun int
+	// redisDone is true if serverGone is closed.
+	redisDone bool
 }
 
 func newLink(p *Proxy, client, server net.Conn) *link {

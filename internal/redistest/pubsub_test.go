@@ -125,8 +125,9 @@ func TestConfirmations(t *testing.T) {
 func TestSwallowMessages(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		n    int
-		want []string // of the messages 1 to 4
+		n int
+		// want has the messages among 1 to 4 that arrive.
+		want []string
 	}{
 		"one": {1, []string{"2", "3", "4"}},
 		"two": {2, []string{"3", "4"}},

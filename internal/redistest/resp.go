@@ -19,9 +19,12 @@ var errProtocol = errors.New("protocol error")
 
 // frame is one complete reply or push frame.
 type frame struct {
-	raw   []byte   // as received
-	kind  byte     // of the value itself, without attributes before it
-	heads []string // of arrays and pushes: the first two elements, "" if not a string
+	// raw is what was received.
+	raw []byte
+	// kind describes the value itself, without attributes before it.
+	kind byte
+	// heads are the first two elements of an array or a push. An element that is no string is "".
+	heads []string
 }
 
 // head returns the i-th of the first two elements of an array or push, or "".
@@ -34,8 +37,9 @@ func (f frame) head(i int) string {
 
 // respReader splits a byte stream into requests or replies and keeps their raw bytes.
 type respReader struct {
-	in  *bufio.Reader
-	raw []byte // of the value being read
+	in *bufio.Reader
+	// raw belongs to the value that is being read.
+	raw []byte
 }
 
 func newRESPReader(r io.Reader) *respReader {

@@ -23,7 +23,8 @@ var sentinelPeriods = []any{"info-period", 1000, "publish-period", 100, "ask-per
 // Sentinel is a master with replicas and three sentinels. They promote a replica when the master
 // has not answered for four seconds, so that a short stall of the machine causes no failover.
 type Sentinel struct {
-	Servers   []*Server // whose roles change; the first begins as the master
+	// Servers change their roles. The first begins as the master.
+	Servers   []*Server
 	Sentinels []*Server
 }
 

@@ -22,9 +22,10 @@ const patience = 30 * time.Second
 // for concurrent use.
 type Server struct {
 	binary string
-	flags  []string // of the command line, after the configuration
-	dir    string
-	claim  claim
+	// flags follow the configuration on the command line.
+	flags []string
+	dir   string
+	claim claim
 
 	mu      sync.Mutex // one operation on the process at a time
 	process *process

@@ -11,7 +11,8 @@ import (
 // An Answer ends the writing of the answer to one request. All guards of the request share it: the
 // connection has one write deadline, and goes on with the server's only when no guard ends it.
 type Answer struct {
-	server time.Time // when Server.WriteTimeout ends; zero: never
+	// server is when Server.WriteTimeout ends. Zero: it never does.
+	server time.Time
 
 	mu    sync.Mutex
 	parts map[*Section]part
@@ -19,7 +20,8 @@ type Answer struct {
 
 // A part is what one section has of an answer.
 type part struct {
-	deadline func(time.Time) error // sets the write deadline of the connection
+	// deadline sets the write deadline of the connection.
+	deadline func(time.Time) error
 	ended    bool
 }
 

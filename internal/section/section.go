@@ -20,16 +20,24 @@ import (
 type Section struct {
 	context.Context
 
-	Server  *http.Server // that received the request; nil: unknown
-	Pattern string       // of the route around which the guard is; "": unknown
-	Answer  *Answer      // of the request; nil: neither the guard nor one around it has a MaxHold
-	OnTake  func()       // called when the lease is taken, perhaps twice; nil: nothing to do
+	// Server is the one that received the request. nil: it is unknown.
+	Server *http.Server
+	// Pattern belongs to the route around which the guard is. It is empty if that is unknown.
+	Pattern string
+	// Answer belongs to the request. nil: neither the guard nor one around it has a MaxHold.
+	Answer *Answer
+	// OnTake is called when the lease is taken, perhaps twice. nil: there is nothing to do.
+	OnTake func()
 
-	mu          sync.Mutex
-	lease       *core.Lease // of all locks of the request
-	failure     error       // of ReleaseBy
-	status      int         // of SetStatus
-	interrupted error       // of Interrupt
+	mu sync.Mutex
+	// lease covers all locks of the request.
+	lease *core.Lease
+	// failure was given to ReleaseBy.
+	failure error
+	// status was given to SetStatus.
+	status int
+	// interrupted was given to Interrupt.
+	interrupted error
 }
 
 type contextKey struct{}

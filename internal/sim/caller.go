@@ -31,7 +31,8 @@ type op struct {
 	waits     time.Duration
 	leaseTime time.Duration
 	began     time.Duration
-	parent    *op // of a re-entry
+	// parent is the operation that this one re-enters.
+	parent *op
 
 	mu    sync.Mutex
 	parts []part

@@ -12,18 +12,24 @@ import (
 
 // A config describes a world. It is drawn from the seed.
 type config struct {
-	length        time.Duration // until the faults end
-	processes     int
-	callers       int // in each process
-	names         []lockName
-	latency       time.Duration // of a packet, on average
-	poolSize      int
-	options       core.Options
-	meanHold      time.Duration // how long a caller holds a lock, on average
-	nodes         int
-	clockRates    []float64 // of the servers
-	faults        []fault
-	faultInterval time.Duration // between two faults, on average
+	// length is how long there are faults.
+	length    time.Duration
+	processes int
+	// callers is how many each process has.
+	callers int
+	names   []lockName
+	// latency is how long a packet takes, on average.
+	latency  time.Duration
+	poolSize int
+	options  core.Options
+	// meanHold is how long a caller holds a lock, on average.
+	meanHold time.Duration
+	nodes    int
+	// clockRates has the rate of each server's clock.
+	clockRates []float64
+	faults     []fault
+	// faultInterval is the time between two faults, on average.
+	faultInterval time.Duration
 }
 
 // A lockName is one lock of the world.

@@ -11,23 +11,23 @@ import (
 type fault string
 
 const (
-	flakyNetwork   fault = "flaky network"         // requests and replies are lost, cut off or delayed
-	cutConnections fault = "cut connections"       // all connections of a process break
-	partitions     fault = "partitions"            // no packet passes between a process and the server
-	slowNetwork    fault = "slow network"          // for all processes
-	lostMessages   fault = "lost messages"         // of pub/sub
-	pauses         fault = "server pauses"         // the server stops, but its clock goes on
-	restarts       fault = "restarts"              // with all data
-	dataLoss       fault = "loss of data"          // a restart without data
-	halfLoss       fault = "loss of half the keys" // a restart with the other half
-	rollbacks      fault = "rollbacks"             // a restart with older data
-	flushes        fault = "script flushes"        // the server forgets the scripts
-	refusals       fault = "refusals"              // the server answers with errors
-	evictions      fault = "evictions"             // a key of a lock is deleted
-	forces         fault = "force-unlocks"         // a process calls ForceUnlock
-	freezes        fault = "frozen processes"      // a process stops, and resumes
-	closes         fault = "closed clients"        // a client is closed, and a new process starts
-	kills          fault = "killed processes"      // a process dies, and a new one starts
+	flakyNetwork   fault = "flaky network"         // Requests and replies are lost, cut off or delayed.
+	cutConnections fault = "cut connections"       // All connections of a process break.
+	partitions     fault = "partitions"            // No packet passes between a process and the server.
+	slowNetwork    fault = "slow network"          // Packets of all processes are slow.
+	lostMessages   fault = "lost messages"         // Messages of pub/sub are lost.
+	pauses         fault = "server pauses"         // The server stops, but its clock goes on.
+	restarts       fault = "restarts"              // The server restarts with all data.
+	dataLoss       fault = "loss of data"          // The server restarts without data.
+	halfLoss       fault = "loss of half the keys" // The server restarts with half of its data.
+	rollbacks      fault = "rollbacks"             // The server restarts with older data.
+	flushes        fault = "script flushes"        // The server forgets the scripts.
+	refusals       fault = "refusals"              // The server answers with errors.
+	evictions      fault = "evictions"             // A key of a lock is deleted.
+	forces         fault = "force-unlocks"         // A process calls ForceUnlock.
+	freezes        fault = "frozen processes"      // A process stops, and resumes.
+	closes         fault = "closed clients"        // A client is closed, and a new process starts.
+	kills          fault = "killed processes"      // A process dies, and a new one starts.
 )
 
 var allFaults = []fault{

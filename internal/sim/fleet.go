@@ -26,10 +26,14 @@ type process struct {
 
 	// Guarded by the world's mutex.
 	frozenUntil time.Duration
-	cutOff      map[*node]time.Duration // until when no packet passes
-	dead        bool                    // no packet passes any more
-	closing     bool                    // or dead
-	abandoned   bool                    // it may have left entries in Redis; see leftover
+	// cutOff has the time until which no packet passes, by node.
+	cutOff map[*node]time.Duration
+	// dead is true if no packet passes any more.
+	dead bool
+	// closing is true if the process is closing, or dead.
+	closing bool
+	// abandoned is true if the process may have left entries in Redis. See leftover.
+	abandoned   bool
 	abandonedAt time.Duration
 }
 
@@ -108,9 +112,10 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 
 // A fleet is the processes of a world.
 type fleet struct {
-	world     *world
-	mu        sync.Mutex
-	processes []*process // those that run
+	world *world
+	mu    sync.Mutex
+	// processes has the running ones.
+	processes []*process
 	started   int
 	replacing sync.WaitGroup
 }

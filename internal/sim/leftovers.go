@@ -12,7 +12,8 @@ type entry struct{ key, element string }
 // An orphan is a field of a lock that no caller holds.
 type orphan struct {
 	since time.Duration
-	until time.Duration // of a leftover: when it expires
+	// until is when a leftover expires.
+	until time.Duration
 }
 
 // leftover reports whether a fault may have left an entry in Redis, without a caller and without a

@@ -23,7 +23,8 @@ import (
 type event struct {
 	at  time.Duration
 	seq uint64
-	do  func() // with the world's mutex
+	// do runs with the world's mutex held.
+	do func()
 }
 
 type events []event
@@ -90,7 +91,8 @@ type packet struct {
 	at       time.Duration
 	commands [][]string
 	reply    []byte
-	then     func() // after it has arrived, with the world's mutex
+	// then runs after the packet has arrived, with the world's mutex held.
+	then func()
 }
 
 // A conn is a connection. It is the net.Conn of the client. The world's mutex guards it.
@@ -103,19 +105,27 @@ type conn struct {
 
 	up, down         []packet
 	lastUp, lastDown time.Duration
-	mute             bool // no packet arrives any more, in either direction
-	dropped          bool // the server has closed it
-	name             string
+	// mute is true if no packet arrives any more, in either direction.
+	mute bool
+	// dropped is true if the server has closed the connection.
+	dropped bool
+	name    string
 
-	partial  []byte
-	unread   []byte
-	err      error         // of the client's reads and writes
-	closed   bool          // by the client
-	signal   chan struct{} // to the reader
-	deadline time.Time     // of reads
-	reading  bool          // a reader is blocked
+	partial []byte
+	unread  []byte
+	// err is what the client's reads and writes return.
+	err error
+	// closed is true if the client has closed the connection.
+	closed bool
+	// signal wakes the reader.
+	signal chan struct{}
+	// deadline bounds reads.
+	deadline time.Time
+	// reading is true if a reader is blocked.
+	reading bool
 
-	handshaking bool // for subscriptions; nothing else was sent yet
+	// handshaking is true if the connection is for subscriptions, and nothing else was sent yet.
+	handshaking bool
 	subscribed  map[string]bool
 }
 
@@ -449,7 +459,7 @@ func (c *conn) Close() error {
 	}
 	c.closed, c.down = true, nil
 	c.wake()
-	at := max(w.now()+c.latency(), c.lastUp+1) // after the packets that were sent
+	at := max(w.now()+c.latency(), c.lastUp+1) // It arrives after the packets that were sent.
 	w.at(at, c.deliverUp)
 	return nil
 }

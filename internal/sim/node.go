@@ -11,18 +11,22 @@ import (
 type node struct {
 	world *world
 	addr  string
-	rate  float64 // of its clock, relative to that of the world
+	// rate is how fast its clock goes, relative to the world's.
+	rate float64
 
 	store   *store
 	scripts *scripter
-	loaded  map[string]string // sha -> source
-	conns   []*conn
-	subs    map[string][]*conn // channel -> subscribers; sharded channels have a prefix
+	// loaded has the source of each script by its SHA.
+	loaded map[string]string
+	conns  []*conn
+	// subs has the subscribers of each channel. The names of sharded channels have a prefix.
+	subs map[string][]*conn
 
 	down         bool
 	loadingUntil time.Duration
 	pausedUntil  time.Duration
-	refuses      refusal // until refusesUntil
+	// refuses is what the node answers until refusesUntil.
+	refuses      refusal
 	refusesUntil time.Duration
 
 	executed int

@@ -37,21 +37,29 @@ type oracle struct {
 
 	mu         sync.Mutex
 	violations []string
-	about      []string // their locks
+	// about are the locks of the violations.
+	about []string
 
 	// Guarded by the world's mutex.
-	pending  map[*op]struct{}   // calls of Acquire that have not returned
-	orphans  map[entry]orphan   // fields of locks that no caller holds
-	restored map[entry]struct{} // what a rollback brought back
+
+	// pending are the calls of Acquire that have not returned.
+	pending map[*op]struct{}
+	// orphans are fields of locks that no caller holds.
+	orphans map[entry]orphan
+	// restored is what a rollback brought back.
+	restored map[entry]struct{}
 
 	// The same, by the name of the lock.
-	claims       map[string][]*claim
-	freeSince    map[string]time.Duration
-	damagedUntil map[string]time.Duration // when a fault or ForceUnlock last changed the holders
-	tokens       map[string][]issuedToken // since tokensReset
-	tokensReset  map[string]time.Duration // when a fault last changed the token counter
-	records      map[string]storedRecord  // since recordsReset
-	recordsReset map[string]time.Duration // when a fault last changed the record or marker
+	claims    map[string][]*claim
+	freeSince map[string]time.Duration
+	// damagedUntil is when a fault or ForceUnlock last changed the holders.
+	damagedUntil map[string]time.Duration
+	// tokens were issued since tokensReset, when a fault last changed the token counter.
+	tokens      map[string][]issuedToken
+	tokensReset map[string]time.Duration
+	// records were stored since recordsReset, when a fault last changed the record or marker.
+	records      map[string]storedRecord
+	recordsReset map[string]time.Duration
 }
 
 type issuedToken struct {
@@ -68,10 +76,14 @@ type claim struct {
 	process   *process
 	parts     []part
 	grantedAt time.Duration
-	leaseTime time.Duration // 0: the watchdog renews it
-	endsBy    time.Duration // with a leaseTime: when it has ended for certain
-	released  bool          // or about to be
-	marker    time.Duration // TTL of the marker of a Once; 0: none
+	// leaseTime is 0 if the watchdog renews the lease.
+	leaseTime time.Duration
+	// endsBy is when a lease with a leaseTime has ended for certain.
+	endsBy time.Duration
+	// released is true if the lease was released, or is about to be.
+	released bool
+	// marker is the TTL of the marker of a Once. 0: it has none.
+	marker time.Duration
 }
 
 // A part is a lock that a claim holds, and its wire owner.

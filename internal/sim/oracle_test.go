@@ -45,9 +45,12 @@ func TestOracle_Leftovers(t *testing.T) {
 	reader := []string{"HSET lock-a p1.x:1 1 mode read", "PEXPIRE lock-a 60000", "SET " + readTimeout + " 1 PX 60000"}
 	freed := []string{"DEL lock-a", "DEL " + queue, "DEL " + deadlines, "DEL " + readTimeout}
 	for name, test := range map[string]struct {
-		before, between, after []string // the snapshot, until the crash, after the rollback
-		dies                   bool     // p1
-		want                   string   // in each violation; empty: none
+		// The commands run before the snapshot, between it and the crash, and after the rollback.
+		before, between, after []string
+		// dies is true if p1 dies.
+		dies bool
+		// want is what each violation says. It is empty if there is none.
+		want string
 	}{
 		"nothing":                              {},
 		"a place":                              {before: place("p1.x:1"), want: "has a place of p1.x:1"},
@@ -102,7 +105,8 @@ func TestOracle_LeftoverIsProlonged(t *testing.T) {
 	for name, test := range map[string]struct {
 		first, then string
 		stopping    bool
-		want        int // violations
+		// want is the number of violations.
+		want int
 	}{
 		"its lease runs out":              {first: "HSET lock-a p1.x:1 1", then: "EXISTS lock-a"},
 		"another caller prolongs it":      {first: "HSET lock-a p1.x:1 1", then: "PEXPIRE lock-a 90000", want: 1},
@@ -131,7 +135,8 @@ func TestOracle_Orphans(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		lines []string
-		want  int // violations
+		// want is the number of violations.
+		want int
 	}{
 		"a writer":      {[]string{"HSET lock-a p1.x:1:write 1 mode write"}, 1},
 		"a reader":      {[]string{"HSET lock-a p1.x:1 1 mode read", "SET {lock-a}:p1.x:1:rwlock_timeout:1 1 PX 7200000"}, 1},

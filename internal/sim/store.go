@@ -11,14 +11,16 @@ import (
 // replies of Redis. TestStore_AgreesWithRedis compares it with a real server.
 type store struct {
 	keys map[string]*value
-	now  int64 // the server's clock, ms; it stops during a command
-	us   int64 // the same, µs
-	rng  *rand.Rand
+	// now is the server's clock in ms, and us is the same in µs. It stops during a command.
+	now int64
+	us  int64
+	rng *rand.Rand
 
 	// Hooks of the simulation. They must not change the store.
 	publish   func(command, channel, message string) (listeners int)
 	listeners func(command, channel string) int
-	written   func(key string) // called for each write
+	// written is called for each write.
+	written func(key string)
 }
 
 type valueKind byte
@@ -37,7 +39,8 @@ type value struct {
 	fields  []field
 	list    []string
 	members []member
-	expires int64 // ms; 0: never
+	// expires is in ms. 0: the value never expires.
+	expires int64
 }
 
 type field struct{ name, value string }

@@ -26,25 +26,30 @@ type world struct {
 	oracle *oracle
 	trace  *trace
 
-	mu        sync.Mutex
-	queue     events
-	seq       uint64
-	nodes     []*node
-	processes []*process // also those that ended
-	conns     []*conn    // also those that were closed
+	mu    sync.Mutex
+	queue events
+	seq   uint64
+	nodes []*node
+	// processes and conns include ended ones.
+	processes []*process
+	conns     []*conn
 	dials     int
 	changed   []string // locks whose keys were written or expired since the last check
 
 	// Faults.
-	slowUntil         time.Duration
-	slowFactor        int
-	flakyUntil        time.Duration
-	flakyRate         float64
-	flakyProcess      *process // nil: all
+	slowUntil  time.Duration
+	slowFactor int
+	flakyUntil time.Duration
+	flakyRate  float64
+	// flakyProcess is nil if all are flaky.
+	flakyProcess      *process
 	dropMessagesUntil time.Duration
-	faultUntil        time.Duration // end of the last fault
-	disturbedUntil    time.Duration // end of its effects; see disturb
-	outageUntil       time.Duration // the same for faults that make commands fail
+	// faultUntil is when the last fault ends.
+	faultUntil time.Duration
+	// disturbedUntil is when its effects end. See disturb.
+	disturbedUntil time.Duration
+	// outageUntil is when the effects of faults end that make commands fail.
+	outageUntil time.Duration
 
 	stopping   bool // callers begin no new work
 	operations int
@@ -132,10 +137,13 @@ type Result struct {
 	Violations []string
 	Trace      func(w io.Writer)
 	Simulated  time.Duration
-	Operations int // calls of Acquire
-	Commands   int // that servers executed
-	Faults     int
-	Digest     uint64 // of the trace; equal runs have equal digests
+	// Operations counts calls of Acquire.
+	Operations int
+	// Commands counts what servers executed.
+	Commands int
+	Faults   int
+	// Digest identifies the trace. Equal runs have equal digests.
+	Digest uint64
 }
 
 // Run simulates the world of a seed. It must be called in a testing/synctest bubble. When it

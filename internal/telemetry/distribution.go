@@ -39,8 +39,10 @@ const stripes = 4
 
 type stripe struct {
 	counts [buckets]atomic.Uint64
-	sum    atomic.Int64 // nanoseconds
-	_      [5]uint64    // to a multiple of 64 bytes
+	// sum is in ns.
+	sum atomic.Int64
+	// The padding makes a multiple of 64 bytes.
+	_ [5]uint64
 }
 
 // An Exemplar is a trace that a duration belongs to.
@@ -73,10 +75,12 @@ func bucketOf(d time.Duration) int {
 
 // A Snapshot is what a Distribution has counted.
 type Snapshot struct {
-	Counts    [buckets]uint64 // of each bucket alone
-	Count     uint64
-	Sum       time.Duration
-	Exemplars []Exemplar // the latest of each bucket
+	// Counts has each bucket alone.
+	Counts [buckets]uint64
+	Count  uint64
+	Sum    time.Duration
+	// Exemplars has the latest of each bucket.
+	Exemplars []Exemplar
 }
 
 // Snapshot returns the current counts.

@@ -10,9 +10,9 @@ type Type uint8
 
 // The types of metrics.
 const (
-	Counter       Type = iota // only grows
-	UpDownCounter             // the values of several processes add up
-	Gauge                     // they do not
+	Counter       Type = iota // A counter only grows.
+	UpDownCounter             // The values of several processes add up.
+	Gauge                     // The values of several processes do not add up.
 	Histogram
 )
 
@@ -140,13 +140,13 @@ func (m Metric) Describe() Description { return descriptions[m] }
 // The attributes of metrics and spans. ErrorType and Route are names of OpenTelemetry's semantic
 // conventions.
 const (
-	Kind      = "reqlock.kind"       // of the lock: lock, fair, fenced, read, write or once
+	Kind      = "reqlock.kind"       // The kind of the lock is lock, fair, fenced, read, write or once.
 	Outcome   = "reqlock.outcome"    // see AcquireOutcome, HoldOutcome and Idempotency
 	Problem   = "reqlock.problem"    // see RequestProblem
 	BatchSize = "reqlock.batch.size" // the least size of a class: 1, 2, 4 and so on, up to 128
 	Client    = "reqlock.client"     // the name that the application gives to a core.Client, if any
 	Plugin    = "reqlock.plugin"     // the name that the application gives to a plugin
-	Lock      = "reqlock.lock"       // in spans: what Options.Name makes of a lock's name, if set
+	Lock      = "reqlock.lock"       // Spans have what Options.Name makes of a lock's name, if it is set.
 	ErrorType = "error.type"         // see ErrorTypeOf; absent without an error
 	Route     = "http.route"         // the matched pattern; absent if there is none
 )

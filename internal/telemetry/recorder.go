@@ -63,7 +63,8 @@ func (r *Recorder) ObserveIdempotent(req *http.Request, o guard.Outcome) {
 
 // A source is a client or a plugin whose numbers are read at each collection.
 type source struct {
-	of   string // Client or Plugin
+	// of is Client or Plugin.
+	of   string
 	name string
 	read func(report)
 }
@@ -105,7 +106,8 @@ func (r *Recorder) change(remove func(*source) bool, add ...*source) {
 type Point struct {
 	Attributes []Attribute
 	Value      float64
-	Durations  *Snapshot // of a Histogram, in place of Value
+	// Durations belong to a Histogram, which has no Value.
+	Durations *Snapshot
 }
 
 // An Attribute is an attribute of a metric with its value.

@@ -35,18 +35,25 @@ type File struct {
 // always: two writes may have the same time, and cp -p preserves it. New content is loaded when two
 // checks in a row read the same, so that a file is not loaded while it is being written.
 type Watch struct {
-	file    File
-	looks   int               // number of checks so far
-	seen    os.FileInfo       // of the settled content; nil: read the file
-	pending [sha256.Size]byte // content read last
+	file File
+	// looks is the number of checks so far.
+	looks int
+	// seen describes the file of the settled content. nil: the file must be read.
+	seen os.FileInfo
+	// pending is the content that was read last.
+	pending [sha256.Size]byte
 	missing bool
 
-	mu      sync.Mutex
-	settled [sha256.Size]byte // content that is loaded or was refused
-	refused bool              // Load refused the settled content
+	mu sync.Mutex
+	// settled is the content that is loaded or was refused.
+	settled [sha256.Size]byte
+	// refused is true if Load refused the settled content.
+	refused bool
 
-	stop func()        // nil: not started
-	done chan struct{} // closed when the Watch has ended
+	// stop is nil until the Watch is started.
+	stop func()
+	// done is closed when the Watch has ended.
+	done chan struct{}
 }
 
 // New returns a Watch of a file whose content is loaded already.

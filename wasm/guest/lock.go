@@ -11,12 +11,12 @@ type Mode int32
 
 // The modes, with their numbers in the ABI.
 const (
-	ModeExclusive Mode = 0 // one request at a time
-	ModeFair      Mode = 1 // the same, first come, first served
-	ModeFenced    Mode = 2 // ModeExclusive with a fencing token
-	ModeRead      Mode = 3 // shared with other readers
-	ModeWrite     Mode = 4 // excludes readers and writers
-	ModeReadWrite Mode = 5 // ModeRead for GET and HEAD, ModeWrite for the rest
+	ModeExclusive Mode = 0 // ModeExclusive runs one request at a time.
+	ModeFair      Mode = 1 // ModeFair does so, too, first come, first served.
+	ModeFenced    Mode = 2 // ModeFenced is ModeExclusive with a fencing token.
+	ModeRead      Mode = 3 // ModeRead shares the lock with other readers.
+	ModeWrite     Mode = 4 // ModeWrite excludes readers and writers.
+	ModeReadWrite Mode = 5 // ModeReadWrite is ModeRead for GET and HEAD, and ModeWrite for the rest.
 )
 
 // AddKey adds a key of 1 to 4096 bytes of valid UTF-8. A request with several keys gets all of
@@ -50,12 +50,19 @@ func (Lock) Field(name, value string) { lock.fields = append(lock.fields, name+"
 
 // A Refusal is what the client gets in place of the handler's answer.
 type Refusal struct {
-	Status     int           // from 400 to 599
-	Title      string        // up to 80 bytes; "": "Request refused"
-	Detail     string        // up to 256 bytes
-	Problem    string        // end of the problem's type: 1 to 64 of a-z, 0-9 and "-"; "": none
-	Reason     string        // header Reqlock-Reason: up to 128 characters of ASCII; "": none
-	RetryAfter time.Duration // up to a day, rounded up to seconds; 0: none
+	// Status is from 400 to 599.
+	Status int
+	// Title has up to 80 bytes. If it is empty, the title is "Request refused".
+	Title string
+	// Detail has up to 256 bytes.
+	Detail string
+	// Problem is the end of the problem's type: 1 to 64 of a-z, 0-9 and "-". It may be empty.
+	Problem string
+	// Reason is the header Reqlock-Reason, with up to 128 characters of ASCII. If it is empty,
+	// there is none.
+	Reason string
+	// RetryAfter is up to a day, rounded up to seconds. 0: there is none.
+	RetryAfter time.Duration
 }
 
 // milliseconds rounds up, because 0 has another meaning. The host refuses a negative number below

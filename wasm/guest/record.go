@@ -24,9 +24,11 @@ const missing = 1<<32 - 1
 var declaration struct{ wants, names, namesLen, buffer, bufferLen uint32 }
 
 var (
-	headers []string // that the host hands over
-	names   string   // the same, each with a NUL
-	request []uint32 // the buffer for requests: six fields and the headers, then the texts
+	// The host hands over headers. names has the same, each with a NUL.
+	headers []string
+	names   string
+	// request is the buffer for requests: six fields and the headers, then the texts.
+	request []uint32
 )
 
 var fieldOf = map[Part]int{

@@ -53,7 +53,7 @@ func Needs(key string) []Need {
 // Judge returns what abilities for a list of needs mean: the kinds that the user cannot use, in the
 // order of the list, and the commands that the server lacks, each with the kinds that need it.
 func Judge(needs []Need, able []lua.Ability) (forbidden, lacking []string) {
-	kinds := make(map[string][]string) // the kinds, by the command that is lacking
+	kinds := make(map[string][]string) // It has the kinds by the command that is lacking.
 	for i, n := range needs {
 		switch able[i] {
 		case lua.Unknown:

@@ -13,14 +13,21 @@ import (
 
 // A Probe tries the commands of a plain lock on one server.
 type Probe struct {
-	Server  *redis.Client
-	Key     string        // the key of a lock that no owner has
-	Keys    string        // the pattern of rules that permit Key
-	Own     string        // the client's own channel
-	Publish []string      // the commands that announce a release
-	Plain   bool          // waiters subscribe to plain channels
-	Sharded bool          // waiters subscribe to sharded channels
-	Timeout time.Duration // how long each confirmation of a subscription may take
+	Server *redis.Client
+	// Key belongs to a lock that no owner has.
+	Key string
+	// Keys is the pattern of rules that permit Key.
+	Keys string
+	// Own is the client's own channel.
+	Own string
+	// Publish are the commands that announce a release.
+	Publish []string
+	// Plain is true if waiters subscribe to plain channels.
+	Plain bool
+	// Sharded is true if waiters subscribe to sharded channels.
+	Sharded bool
+	// Timeout is how long each confirmation of a subscription may take.
+	Timeout time.Duration
 }
 
 // Denial returns an error that denies a command or a script of the lock, with what these use.

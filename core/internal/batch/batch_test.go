@@ -23,16 +23,19 @@ import (
 // A server stands in for Redis without a network and on a fake clock. It records what is sent and
 // answers when a test says so.
 type server struct {
-	mu      sync.Mutex
-	flights []*sending // not answered yet
-	sent    int        // commands
+	mu sync.Mutex
+	// flights have no answer yet.
+	flights []*sending
+	// sent counts commands.
+	sent int
 }
 
 // A sending is one command or pipeline in flight.
 type sending struct {
-	ctx    context.Context
-	cmds   []redis.Cmder
-	inline bool // on the goroutine of a caller of Do
+	ctx  context.Context
+	cmds []redis.Cmder
+	// inline is true if a caller of Do sends it on its own goroutine.
+	inline bool
 	done   chan error
 }
 

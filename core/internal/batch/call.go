@@ -33,8 +33,8 @@ type Purpose int
 
 const (
 	Ordinary   Purpose = iota
-	Replicated         // with Config.Acks, replicas must confirm the write
-	Renewals           // likewise
+	Replicated         // Replicas must confirm the write, if Config.Acks says so.
+	Renewals           // Replicas must confirm these as well.
 	purposes
 )
 
@@ -46,8 +46,9 @@ type Call struct {
 	Deadline time.Time
 	Reply    chan Reply // buffered for one reply
 
-	lane       atomic.Pointer[lane]
-	next, prev *Call // in the queue
+	lane atomic.Pointer[lane]
+	// next and prev are the neighbours in the queue.
+	next, prev *Call
 	queued     bool
 	done       bool // timed out in flight; drop the reply
 }

@@ -97,13 +97,20 @@ func (c *conn) visible() net.Conn {
 // time to answer a script, so that time is left to try a new one.
 type conn struct {
 	net.Conn
-	all     *conns
-	dialed  int64                     // moment
-	lent    bool                      // a duplex uses it
-	heard   atomic.Int64              // moment of the last bytes from the server
-	greeted atomic.Bool               // the server has answered at least once
-	asked   atomic.Int64              // when a script was sent while it was idle; 0: answered, or was not idle
-	wanted  atomic.Pointer[time.Time] // the read deadline that the Redis client set meanwhile
+	all *conns
+	// dialed is the moment when the connection was dialed.
+	dialed int64
+	// lent is true if a duplex uses the connection.
+	lent bool
+	// heard is the moment when the last bytes from the server arrived.
+	heard atomic.Int64
+	// greeted is true if the server has answered at least once.
+	greeted atomic.Bool
+	// asked is the moment when a script was sent while the connection was idle. It is 0 if that was
+	// answered, or if the connection was not idle.
+	asked atomic.Int64
+	// wanted is the read deadline that the Redis client set meanwhile.
+	wanted atomic.Pointer[time.Time]
 }
 
 // A rawConn is a conn whose socket the Redis client can look at, to see whether it was closed.

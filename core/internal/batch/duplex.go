@@ -27,8 +27,10 @@ import (
 // reader as long as a flight is not complete, and it is the oldest flight.
 type duplex struct {
 	*conn
-	hangUp     func()        // closes the connection
-	within     time.Duration // the time to answer a flight
+	// hangUp closes the connection.
+	hangUp func()
+	// within is the time to answer a flight.
+	within     time.Duration
 	background func(func())
 	look       func() // interrupt, which is allocated once
 
@@ -40,18 +42,24 @@ type duplex struct {
 	users   int         // flights that were given the line; guarded by the mutex of its lane
 	retired atomic.Bool // takes no further flights, and ends when it has none; set with mu held
 
-	mu      sync.Mutex
-	flights flights // not complete
+	mu sync.Mutex
+	// flights are not complete.
+	flights flights
 	reader  *flight
 	writer  *flight
-	out     []byte // to be written after what the writer writes
-	spare   []byte
-	failed  error
-	readBy  time.Time // the connection's read deadline; zero: none
-	writeBy time.Time // likewise, of writing
+	// out is what is written after what the writer writes.
+	out    []byte
+	spare  []byte
+	failed error
+	// readBy is the connection's read deadline. Zero: it has none.
+	readBy time.Time
+	// writeBy is the connection's write deadline. Zero: it has none.
+	writeBy time.Time
 
-	in     []byte // received and not parsed; used by the reader only
-	values []any  // likewise: parsed and not handed out
+	// in was received and not parsed. Only the reader uses it.
+	in []byte
+	// values were parsed and not handed out. Only the reader uses them.
+	values []any
 }
 
 // mostRounds is how often one goroutine writes what others have left to it before it makes another

@@ -12,8 +12,10 @@ import (
 
 // A flight is one or more commands that are written together.
 type flight struct {
-	line    *duplex // nil: the flight goes through the pool of the Redis client
-	until   Until   // when its goroutine leaves; changed with the mutex of the line held
+	// line is nil if the flight goes through the pool of the Redis client.
+	line *duplex
+	// until says when its goroutine leaves. It is changed with the mutex of the line held.
+	until   Until
 	request []byte
 	cmd     [1]redis.Cmder // room for a flight of one command
 	left    bool           // the caller of exchange has left; another goroutine must await the replies
@@ -26,7 +28,9 @@ type flight struct {
 	replies []any
 	err     error
 	sent    time.Time
-	idle    clock.Moment // when it was sent, if the line was idle before; 0: it was not
+	// idle is the moment when the flight was sent on an idle line. It is 0 if the line was not
+	// idle.
+	idle clock.Moment
 }
 
 // A state is that of a flight.

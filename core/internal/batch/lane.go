@@ -11,10 +11,15 @@ import (
 
 // limits bound the commands and pipelines a lane has in flight.
 type limits struct {
-	few      int // commands sent alone while there is no backlog
-	window   int // pipelines
-	most     int // through the pool; slow ones included, abandoned ones not
-	commands int // in one pipeline
+	// few is how many commands are sent alone while there is no backlog.
+	few int
+	// window is how many pipelines may be in flight.
+	window int
+	// most is how many commands and pipelines may use the pool. Slow ones count, abandoned ones do
+	// not.
+	most int
+	// commands is how many one pipeline may have.
+	commands int
 	bytes    int
 }
 
@@ -55,14 +60,19 @@ const (
 
 // A lane is a queue of calls and the runners that send them.
 type lane struct {
-	b      *Batcher
-	all    *lanes        // to the same server
-	node   *redis.Client // nil: look it up in the cluster for each call
-	limits limits        // without a line
+	b *Batcher
+	// all are the lanes to the same server.
+	all *lanes
+	// node is nil if each call looks it up in the cluster.
+	node *redis.Client
+	// limits hold without a line.
+	limits limits
 	acks   bool
-	shares bool // has a line, when that is dialed
+	// shares is true if the lane has a line once one is dialed.
+	shares bool
 
-	noParcelsUntil atomic.Int64 // in ns since the epoch
+	// noParcelsUntil is in ns since the epoch.
+	noParcelsUntil atomic.Int64
 
 	mu     sync.Mutex
 	queue  queue
@@ -72,11 +82,13 @@ type lane struct {
 	used   time.Time
 	closed bool
 
-	lines   []*duplex
-	retired []*duplex // whose flights have not all ended
+	lines []*duplex
+	// retired are the lines whose flights have not all ended.
+	retired []*duplex
 	dialing bool
-	dialAt  time.Time // not before
-	trip    roundTrip
+	// dialAt is the earliest time for the next dial.
+	dialAt time.Time
+	trip   roundTrip
 
 	timer   *time.Timer
 	timerAt time.Time // zero: the timer is not set

@@ -9,9 +9,12 @@ import "time"
 // machine most samples are too long, because a goroutine is woken late. So the least of the latest
 // counts: those of this half of a minute, and of the one before.
 type roundTrip struct {
-	current, before time.Duration // the least of each half; 0: none
-	half            time.Time     // when the current half began
-	at              time.Time     // when the latest sample was taken
+	// current and before are the least of each half. 0: it has no sample.
+	current, before time.Duration
+	// half is when the current half began.
+	half time.Time
+	// at is when the latest sample was taken.
+	at time.Time
 }
 
 const (

@@ -20,26 +20,36 @@ type runner struct {
 	wake chan struct{}
 
 	// Guarded by the lane's mutex.
-	alive     bool // it has a goroutine
-	place     int  // in lane.busy
-	finishing bool // it has its replies
-	abandoned bool // all its calls have timed out
-	measures  bool // nothing else was in flight when it started
-	started   time.Time
-	deadline  time.Time // the earliest of its calls
-	line      *duplex   // the line that it was given; nil: none
+
+	// alive is true if the runner has a goroutine.
+	alive bool
+	// place is its index in lane.busy.
+	place int
+	// finishing is true if the runner has its replies.
+	finishing bool
+	// abandoned is true if all its calls have timed out.
+	abandoned bool
+	// measures is true if nothing else was in flight when it started.
+	measures bool
+	started  time.Time
+	// deadline is the earliest of its calls.
+	deadline time.Time
+	// line was given to the runner. nil: it has none.
+	line *duplex
 
 	// The lane owns these while the runner is idle, the runner while it is busy. The lane may read
 	// the calls of a busy runner, because they do not change until it is finishing.
-	slots   []slot
-	ctx     flightContext
-	flight  flight
-	left    bool // the caller has left, and the goroutine goes on
-	cmds    []redis.Cmder
-	wait    *redis.Cmd // the last of cmds; nil: no replica must confirm
+	slots  []slot
+	ctx    flightContext
+	flight flight
+	left   bool // the caller has left, and the goroutine goes on
+	cmds   []redis.Cmder
+	// wait is the last of cmds. nil: no replica must confirm.
+	wait    *redis.Cmd
 	parcels []parcel
-	joined  []*slot    // the slots in parcels
-	calls   []lua.Call // their calls
+	// joined are the slots in parcels, and calls are their calls.
+	joined []*slot
+	calls  []lua.Call
 }
 
 func newRunner(l *lane) *runner {
@@ -51,10 +61,13 @@ func newRunner(l *lane) *runner {
 
 // A slot is one call in flight.
 type slot struct {
-	call    *Call
-	due     bool // must be sent, or sent again
-	joined  bool // was in a parcel when last sent
-	refused bool // its parcel was refused as a whole
+	call *Call
+	// due is true if the call must be sent, or sent again.
+	due bool
+	// joined is true if the call was in a parcel when it was last sent.
+	joined bool
+	// refused is true if its parcel was refused as a whole.
+	refused bool
 	cmd     redis.Cmd
 	reply   Reply
 }

@@ -10,8 +10,10 @@ import (
 // machine is suspended, and the wall clock can be set by hand. A lease has expired as soon as one
 // of them says so.
 type Instant struct {
-	Mono time.Duration // since origin
-	Wall time.Duration // since the epoch
+	// Mono counts from the origin.
+	Mono time.Duration
+	// Wall counts from the epoch.
+	Wall time.Duration
 }
 
 // origin is where the monotonic clock counts from. It is half a century before the start of the
@@ -56,7 +58,7 @@ func (i Instant) Drift(earlier Instant) time.Duration {
 
 // A Moment is a point in time on the monotonic clock alone. It is for waits and retries, never for
 // the deadline of a lock. It is a third of the size of a time.Time. The zero value means none.
-type Moment time.Duration // since origin
+type Moment time.Duration
 
 // Now returns the present moment.
 func Now() Moment { return Moment(time.Since(origin)) }

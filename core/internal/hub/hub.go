@@ -67,14 +67,15 @@ type Hub struct {
 	// The kinds of routes of each channel; all false before Config.Commands has returned.
 	kinds    [kinds]bool
 	channels map[string]*Channel
-	own      *Channel   // see SubscribeOwn; nil: none yet
-	changed  []*Channel // to be placed by the router
-	lines    map[*redis.Client]*line
-	lost     map[*redis.Client]bool // nodes whose connection is lost
-	denied   int                    // number of denied routes
-	stale    bool                   // reload the cluster's slots before placing channels
-	started  bool
-	closed   bool
+	own      *Channel // see SubscribeOwn; nil: none yet
+	// changed are the channels that the router has yet to place.
+	changed []*Channel
+	lines   map[*redis.Client]*line
+	lost    map[*redis.Client]bool // nodes whose connection is lost
+	denied  int                    // number of denied routes
+	stale   bool                   // reload the cluster's slots before placing channels
+	started bool
+	closed  bool
 
 	reported atomic.Bool // Lost was called and Back is due; changed only with mu held
 
@@ -98,7 +99,8 @@ type Channel struct {
 	name     string
 	listener Listener // nil: none
 	routes   *route   // a list with at most one wanted route per kind; the others are ending
-	changed  bool     // it is in Hub.changed
+	// changed is true if the channel is in Hub.changed.
+	changed bool
 }
 
 // A Listener is notified of a channel's messages. It must be a pointer, which identifies it.

@@ -50,9 +50,10 @@ func pingEvery(d time.Duration) func(*Config) {
 
 // A listener counts its notifications from one channel.
 type listener struct {
-	hub       *Hub
-	channel   *Channel
-	confirmed bool // at once
+	hub     *Hub
+	channel *Channel
+	// confirmed is true if Subscribe found the channel confirmed.
+	confirmed bool
 	n         atomic.Int64
 }
 

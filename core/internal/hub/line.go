@@ -44,13 +44,18 @@ type route struct {
 	slot uint16
 
 	wanted     bool
-	subscribed bool  // SUBSCRIBE was sent on the current connection
-	again      bool  // send another SUBSCRIBE in any case: its confirmation notifies new listeners
-	alone      bool  // a command with several channels was refused: send this one separately
-	denied     bool  // Redis refused it, too; changed by deny
-	changed    bool  // it is in line.changed
-	unanswered int16 // SUBSCRIBEs sent on the current connection and not confirmed; silence ends it before many
-	leaving    int16 // UNSUBSCRIBEs, likewise
+	subscribed bool // SUBSCRIBE was sent on the current connection
+	again      bool // send another SUBSCRIBE in any case: its confirmation notifies new listeners
+	alone      bool // a command with several channels was refused: send this one separately
+	// denied is true if Redis refused this one, too. Only deny changes it.
+	denied bool
+	// changed is true if the route is in line.changed.
+	changed bool
+	// unanswered counts the SUBSCRIBEs that were sent on the current connection and not confirmed.
+	// Silence ends it before there are many.
+	unanswered int16
+	// leaving counts such UNSUBSCRIBEs.
+	leaving int16
 }
 
 func (r *route) confirmed() bool {
@@ -232,7 +237,8 @@ type order struct {
 	kind      uint8
 	subscribe bool
 	slot      uint16
-	alone     int // not 0: for one channel, and the number of such an order
+	// alone is the number of an order for one channel only. It is 0 for any other order.
+	alone int
 }
 
 // ordersAtOnce bounds how many channels takeOrders returns, and so the size of a command.

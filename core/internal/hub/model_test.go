@@ -19,17 +19,20 @@ type model struct {
 	chance    *rand.Rand
 	listeners []*listener
 	ends      []*end
-	homes     map[string]*end // in a cluster, of sharded channels
+	// homes has the home of each sharded channel in a cluster.
+	homes     map[string]*end
 	forbidden map[string]bool // channels that the user may not subscribe to
 }
 
 // An end is a connection to a server, with its requests and answers in flight.
 type end struct {
 	*line
-	sent     unanswered // by the session
+	// sent is what the session has sent.
+	sent     unanswered
 	requests []command
 	answers  []answer
-	served   map[subscription]bool // by the server
+	// served are the subscriptions that the server has.
+	served map[subscription]bool
 }
 
 type subscription struct {

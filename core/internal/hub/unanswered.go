@@ -17,7 +17,8 @@ type unanswered struct {
 // all of it.
 type command struct {
 	order
-	channels []string // not confirmed yet; none in a PING
+	// Redis has not confirmed channels yet. A PING has none.
+	channels []string
 }
 
 // sent adds a command. It must be called before the command is sent.

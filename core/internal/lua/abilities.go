@@ -14,15 +14,16 @@ type Ability int
 
 // The abilities.
 const (
-	Unknown   Ability = -1 // the server does not have the command
-	Forbidden Ability = 0  // the user may not run it
-	Able      Ability = 1  // as far as is known
+	Unknown   Ability = -1 // The server does not have the command.
+	Forbidden Ability = 0  // The user may not run it.
+	Able      Ability = 1  // The server and the user have it, as far as is known.
 )
 
 // A Command is a command with arguments, for Abilities.
 type Command struct {
 	Words []string
-	Reads bool // it changes nothing, so it may be tried
+	// Reads is true if the command changes nothing, so it may be tried.
+	Reads bool
 }
 
 // Abilities asks whether commands can be run, without running any that writes; see abilities.lua.

@@ -16,11 +16,13 @@ import (
 // A crowd is a fair lock that is held, with many waiters in the queue. All scripts are loaded.
 type crowd struct {
 	testing.TB
-	rdb         *redis.Client
-	lock        *Fair
-	holder      string
-	first, last int // numbers of waiters in the queue
-	size        int // how many there are before each step
+	rdb    *redis.Client
+	lock   *Fair
+	holder string
+	// first and last are numbers of waiters in the queue.
+	first, last int
+	// size is how many waiters there are before each step.
+	size int
 }
 
 func member(n int) string { return fmt.Sprintf("web-%d.4242.k3j9x2ab:%d", n%3, n) }

@@ -399,9 +399,10 @@ func TestUpdateReadWrite(t *testing.T) {
 	const readLeft, writeLeft = "redisson_rwlock:{order:42} 0", "redisson_rwlock:{order:42} 1"
 	const short = 15 * time.Second
 	for _, tc := range []struct {
-		name          string
-		before        hash
-		ttlsBefore    ttls // of the hash too
+		name   string
+		before hash
+		// ttlsBefore has the TTL of the hash, too.
+		ttlsBefore    ttls
 		reads, writes int
 		lease         time.Duration
 		gone          bool

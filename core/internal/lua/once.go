@@ -28,7 +28,8 @@ var (
 type Record struct {
 	Value string
 	TTL   time.Duration
-	Spare string // stored in its place if Redis refuses it; empty: nothing is
+	// Spare is stored in its place if Redis refuses it. If Spare is empty, nothing is.
+	Spare string
 }
 
 // Marks are what a grant leaves under its name for TTL: a record that stays if its holder dies, and
@@ -65,8 +66,10 @@ func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcemen
 
 // A Removal says which of its marks a hold removes when it is freed without a record.
 type Removal struct {
-	Gone    bool // even if the hold is gone
-	Binding bool // the binding as well as the marker
+	// Gone removes the marks even if the hold is gone.
+	Gone bool
+	// Binding removes the binding as well as the marker.
+	Binding bool
 }
 
 // OnceRelease frees a hold without a record and removes its marks; see once_release.lua. ReadRelease

@@ -71,7 +71,8 @@ func TestOnceAcquire(t *testing.T) {
 	for name, tc := range map[string]struct {
 		marks  Marks
 		before state
-		told   told // but for its TTL
+		// told is the answer without its TTL.
+		told   told
 		record string
 		after  state
 	}{
@@ -306,10 +307,12 @@ func TestReadRecord(t *testing.T) {
 func TestOnceRecord_TTL(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		before time.Duration // TTL of the marks
-		ttl    time.Duration // TTL of the record
-		marks  hash
-		want   time.Duration
+		// before is how long the marks lasted.
+		before time.Duration
+		// ttl is how long the record lasts.
+		ttl   time.Duration
+		marks hash
+		want  time.Duration
 	}{
 		"its own, shorter":    {time.Hour, time.Minute, bound, time.Minute},
 		"its own, longer":     {time.Minute, time.Hour, bound, time.Hour},

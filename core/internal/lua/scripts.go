@@ -29,8 +29,10 @@ type Script struct {
 	Name   string
 	Source string
 	SHA    string
-	sha    any  // SHA as a ready argument
-	fenced bool // it draws a fencing token with each grant
+	// sha is SHA as a ready argument.
+	sha any
+	// fenced is true if the script draws a fencing token with each grant.
+	fenced bool
 }
 
 // known has the digest of each script.
@@ -133,8 +135,10 @@ type Call struct {
 // A plainCall is an Acquire, or a Release with the usual announcement.
 type plainCall struct {
 	key, owner string
-	lease      int64  // what an Acquire asks for, in ms
-	channel    string // where a Release publishes
+	// lease is what an Acquire asks for, in ms.
+	lease int64
+	// channel is where a Release publishes.
+	channel string
 }
 
 func (p *plainCall) args(s *Script) []any {
@@ -255,14 +259,18 @@ func AcquireFencedWrite(key, counter, field string, lease time.Duration) Call {
 // A Fair is a fair lock with the arguments that all its scripts need; see fair_queue.lua.
 type Fair struct {
 	Lock, Queue, Deadlines string
-	Budget                 time.Duration // how long a waiter may be silent before it is dropped
+	// Budget is how long a waiter may be silent before it is dropped.
+	Budget time.Duration
 	// Grace is how long a waiter may have no listener, or leave the free lock alone after it was
 	// told that its turn has come, before it is dropped.
 	Grace time.Duration
 	// Counts says that the server knows all listeners. Otherwise none of them counts as missing.
-	Counts       bool
-	Counter      string // the key of fencing tokens, for the calls of fenced handles only
-	Announcement        // Channel is the prefix of the waiters' channels; the wire owner follows it
+	Counts bool
+	// Counter is the key of fencing tokens, for the calls of fenced handles only.
+	Counter string
+	// The Channel of the Announcement is the prefix of the waiters' channels. The wire owner
+	// follows it.
+	Announcement
 }
 
 func (f *Fair) call(s *Script, room int) Call {
@@ -315,14 +323,18 @@ func Update(key, owner string, count int, lease time.Duration) Call {
 
 // A ReadWriteHold is the state of a hold that UpdateReadWrite sets. Without levels it is released.
 type ReadWriteHold struct {
-	Key           string
-	Timeouts      []string // keys of all read levels that it has ever had
+	Key string
+	// Timeouts are the keys of all read levels that the owner has ever had.
+	Timeouts      []string
 	Owner         string
 	Reads, Writes int
-	Prefix        string // what all time-out keys of the lock begin with
-	Suffix        string
-	Certain       bool   // all keys of the lock are on this server
-	WriteMessage  string // message of a write release; the Announcement has that of a read release
+	// Prefix is what all time-out keys of the lock begin with.
+	Prefix string
+	Suffix string
+	// Certain is true if all keys of the lock are on this server.
+	Certain bool
+	// WriteMessage is the message of a write release. The Announcement has that of a read release.
+	WriteMessage string
 }
 
 // UpdateReadWrite sets the counts of a hold on both sides; see read_write_update.lua. ReadUpdate
@@ -495,10 +507,12 @@ var clientChannels = wire.ClientChannel("")
 
 // A Renewable is a hold to renew.
 type Renewable struct {
-	Key      string
-	Field    string
-	Timeouts []string      // keys of its read levels; the script restores missing ones
-	Lease    time.Duration // 0: that of Renew
+	Key   string
+	Field string
+	// Timeouts are the keys of its read levels. The script restores missing ones.
+	Timeouts []string
+	// Lease is 0 if Renew's holds.
+	Lease time.Duration
 	// Seen is the Expiry of an earlier Renewal. If the hash still expires then, its TTL is shortened
 	// to the lease. 0: it is not.
 	Seen int64
@@ -550,12 +564,16 @@ func Inspect(key, owner string) Call {
 // An Answer is the reply to an acquire or a hand-over.
 type Answer struct {
 	Granted bool
-	Token   uint64 // if granted to a fenced handle
+	// Token is drawn for a fenced handle that is granted the lock.
+	Token uint64
 	// If refused: the TTL of the holder's key. -1ms: it never expires, or only in centuries.
-	TTL   time.Duration
-	Now   int64 // if refused, of a fair lock: the server's clock, ms
-	Freed bool  // if a fair lock was freed instead of handed over
-	Bound bool  // if refused, of a Once: its name is bound to something else
+	TTL time.Duration
+	// Now is the server's clock in ms, if a fair lock is refused.
+	Now int64
+	// Freed is true if a fair lock was freed instead of handed over.
+	Freed bool
+	// Bound is true if the name of a Once is bound to something else, so it is refused.
+	Bound bool
 	// Place is the owner's place in the queue of a fair lock that refused it, from 1. It is exact
 	// among the first 100. 0: the owner is not in the queue.
 	Place int
@@ -730,10 +748,14 @@ func ReadPresent(reply any, n int) ([]bool, error) {
 
 // A State is the state of a lock.
 type State struct {
-	Fields int           // in its hash; 0: there is no hash
-	TTL    time.Duration // 0: not locked; -1ms: never expires, or in centuries
-	Count  int           // the inspected field's value
-	Mode   string        // a read/write lock's mode: read or write
+	// Fields is how many the hash has. 0: there is no hash.
+	Fields int
+	// TTL is 0 if the lock is not held. -1ms: it never expires, or in centuries.
+	TTL time.Duration
+	// Count is the value of the inspected field.
+	Count int
+	// Mode is read or write, in a read/write lock.
+	Mode string
 }
 
 // ReadInspect reads the reply of an Inspect call.
@@ -757,7 +779,8 @@ func ReadInspect(reply any) (s State, err error) {
 // A Renewal is the result of a Renew call for one hold.
 type Renewal struct {
 	Renewed bool
-	Err     error // the error of this hold's keys; if nil and Renewed is false, the hold is gone
+	// Err is the error of this hold's keys. If it is nil and Renewed is false, the hold is gone.
+	Err error
 
 	// If the hash lives for much longer than the lease, and no other owner shares it: its TTL, and
 	// when it expires, in ms of the server's clock. Otherwise 0.

@@ -129,7 +129,8 @@ func TestAcquire(t *testing.T) {
 		name    string
 		before  func(t *testing.T, rdb *redis.Client)
 		granted bool
-		refusal time.Duration // the most that the holder has left
+		// refusal is the most that the holder has left.
+		refusal time.Duration
 		hash    map[string]string
 		ttl     time.Duration
 	}{
@@ -189,12 +190,14 @@ func TestAcquireHeldWithoutEnd(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		name   string
-		ttl    time.Duration // of the hash before; -1: no hash
-		count  int
-		lease  time.Duration
-		done   bool
-		after  string // the count in Redis
+		name string
+		// ttl is what the hash had left before. -1: there is no hash.
+		ttl   time.Duration
+		count int
+		lease time.Duration
+		done  bool
+		// after is the count in Redis.
+		after  string
 		newTTL time.Duration
 	}{
 		{"re-entry", 20 * time.Second, 2, lease, true, "2", lease},
@@ -254,7 +257,8 @@ func TestRelease(t *testing.T) {
 		before   map[string]string
 		freed    bool
 		after    map[string]string
-		heard    map[string]int // number of messages by kind of subscription
+		// heard counts messages by the kind of subscription.
+		heard map[string]int
 	}{
 		{"mine", []string{"PUBLISH"}, map[string]string{mine: "1"}, true, nil, map[string]int{"plain": 1}},
 		{"mine, entered several times", []string{"PUBLISH"}, map[string]string{mine: "7"}, true, nil, map[string]int{"plain": 1}},

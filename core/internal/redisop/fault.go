@@ -4,12 +4,18 @@ import "github.com/reqlock/reqlock/internal/redisclient"
 
 // A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
-	Class     string // short, for metrics
-	Cause     string // the fault itself
-	Change    string // what to change
-	Heals     bool   // may pass without a change to this program, so waiting makes sense
-	Permanent bool   // lasts until an operator changes the set-up, so the error matches ErrMisconfigured
-	blocksAll bool   // no command gets through, so any reply shows that the fault is over
+	// Class is short, for metrics.
+	Class string
+	Cause string
+	// Change says what to change.
+	Change string
+	// Heals is true if the fault may pass without a change to this program, so waiting makes sense.
+	Heals bool
+	// Permanent is true if the fault lasts until an operator changes the set-up, so the error
+	// matches ErrMisconfigured.
+	Permanent bool
+	// blocksAll is true if no command gets through, so any reply shows that the fault is over.
+	blocksAll bool
 }
 
 var (

@@ -17,16 +17,19 @@ type fit struct {
 	redis      redisclient.Client
 	timeout    time.Duration
 	background func(func()) bool
-	known      atomic.Bool // it fits, as far as the server says
+	// known is true once the client fits, as far as the server says.
+	known atomic.Bool
 
-	mu     sync.Mutex
-	asking *question // nil: none is under way
+	mu sync.Mutex
+	// asking is the question under way. nil: there is none.
+	asking *question
 }
 
 // A question is one CheckServer.
 type question struct {
 	done chan struct{}
-	err  error // set before done is closed; nil: it fits
+	// err is set before done is closed. nil: the client fits.
+	err error
 }
 
 // ask returns the question under way, or a new one.

@@ -24,16 +24,18 @@ type health struct {
 
 	mu     sync.Mutex
 	faults map[*Fault]outage
-	failed map[*Fault]uint64 // operations
+	// failed counts operations.
+	failed map[*Fault]uint64
 
 	pubsubDown atomic.Bool // the loss of the pub/sub connection was logged, its end was not
 }
 
 // An outage is a fault that was logged and has not ended.
 type outage struct {
-	began  time.Time
-	key    string // the key of the last call that failed
-	script string // that call's script
+	began time.Time
+	// key and script belong to the last call that failed.
+	key    string
+	script string
 }
 
 func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {

@@ -19,32 +19,44 @@ type Op struct {
 	r     *Runner
 	call  batch.Call
 	state state
-	first clock.Moment  // when the operation began
-	begun time.Time     // when the last try began
-	sent  clock.Instant // the same, on both clocks
+	// first is when the operation began.
+	first clock.Moment
+	// begun is when the last try began, and sent is the same moment on both clocks.
+	begun time.Time
+	sent  clock.Instant
 
-	err     error // how the last try has ended
-	end     end   // how that try ended
-	earlier error // how the last try that ended before the deadline did
-	stray   bool  // a try without a conclusive reply may have been executed, or may be yet
-	unacked error // why the replicas did not confirm the answered try
+	// err and end say how the last try has ended.
+	err error
+	end end
+	// earlier is how the last try that ended before the deadline has ended.
+	earlier error
+	// stray is true if a try without a conclusive reply may have been executed, or may be yet.
+	stray bool
+	// unacked is why the replicas did not confirm the answered try.
+	unacked error
 
-	starved bool            // the last try got no connection
-	known   <-chan struct{} // closed when it is known whether the server is silent; nil: it is not asked
+	// starved is true if the last try got no connection.
+	starved bool
+	// known is closed when it is known whether the server is silent. nil: it is not asked.
+	known <-chan struct{}
 
-	stale     bool // the last try met a connection that is not trusted
-	hangUps   int  // tries on connections that the server closed before it answered at all
-	retryBusy bool // retry if the try ends busy
-	retryAway bool // retry if the try ends away
+	// stale is true if the last try met a connection that is not trusted.
+	stale bool
+	// hangUps counts tries on connections that the server closed before it answered at all.
+	hangUps int
+	// retryBusy allows a retry if the try ends busy.
+	retryBusy bool
+	// retryAway allows a retry if the try ends away.
+	retryAway bool
 }
 
 // An Outcome is the result of an operation.
 type Outcome int
 
 const (
-	NotExecuted Outcome = iota // no try was executed, and none will be
-	Executed                   // by the last reply; an earlier try may still arrive, see Stray
-	Unknown                    // a try may have been executed, or may be yet
+	NotExecuted Outcome = iota // No try was executed, and none will be.
+	Executed                   // A try was executed, as the last reply says. An earlier try may still arrive: see Stray.
+	Unknown                    // A try may have been executed, or may be yet.
 )
 
 // opPool reuses operations. Each acquire and each release has one, which would be much of the

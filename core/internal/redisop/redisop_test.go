@@ -61,8 +61,9 @@ func TestOp_Blame(t *testing.T) {
 	readOnly, refused := redisError("READONLY x"), errors.New("connection refused")
 	justNow, longAgo := time.Now().Add(patience), time.Now().Add(-patience) // the test may be slow
 	for _, test := range []struct {
-		what      string
-		begun     time.Time // the last try
+		what string
+		// begun is when the last try began.
+		begun     time.Time
 		earlier   error
 		err, want error
 	}{

@@ -11,16 +11,22 @@ import (
 
 // Config configures a Runner. Redis, Timeout, Clock, Logger, Closed, Background and Closing are required.
 type Config struct {
-	Redis      redisclient.Client
-	Timeout    time.Duration // CommandTimeout
-	Acks       int           // replicas that must confirm a write; 0: none
+	Redis redisclient.Client
+	// Timeout is the CommandTimeout.
+	Timeout time.Duration
+	// Acks is how many replicas must confirm a write. 0: none has to.
+	Acks       int
 	AckTimeout time.Duration
 	Clock      func(time.Time) clock.Instant
 	Logger     *slog.Logger
-	Closed     error             // returned by operations after Close
-	Background func(func()) bool // runs a function on a goroutine; returns false if it is too late
-	Lacking    func(key string)  // unless nil, called when it is logged that Redis lacks a command
-	Closing    <-chan struct{}   // closed when functions in the background must end
+	// Closed is the error of operations after Close.
+	Closed error
+	// Background runs a function on a goroutine. It returns false if it is too late.
+	Background func(func()) bool
+	// Lacking is called, unless it is nil, when it is logged that Redis lacks a command.
+	Lacking func(key string)
+	// Closing is closed when functions in the background must end.
+	Closing <-chan struct{}
 }
 
 // A Runner runs operations on one server or cluster.

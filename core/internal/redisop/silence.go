@@ -21,20 +21,26 @@ import (
 //	silent    -> answering   the server is heard, on any connection
 //	silent    -> answering   no caller has asked for askedWithin: the next attempt finds out
 type silences struct {
-	r  *Runner
-	n  atomic.Int32 // silent servers, so that callers need no mutex when there are none
+	r *Runner
+	// n counts silent servers, so that callers need no mutex when there are none.
+	n  atomic.Int32
 	mu sync.Mutex
 	of map[any]*silence
 }
 
 // A silence is one server's.
 type silence struct {
-	began  clock.Moment // when the first try that was not answered was sent
-	asked  clock.Moment // when an operation last ended, or was refused
-	proven bool         // the server is silent, and a probe asks it
-	fault  *Fault       // why it seems silent: the pool may have no connection to ask it on
+	// began is when the first try was sent that was not answered.
+	began clock.Moment
+	// asked is when an operation last ended, or was refused.
+	asked clock.Moment
+	// proven is true if the server is silent, and a probe asks it.
+	proven bool
+	// fault is why the server seems silent. The pool may have no connection to ask it on.
+	fault *Fault
 
-	known chan struct{} // closed when the server was asked once more before that; nil: it is not asked
+	// known is closed when the server was asked once more before that. nil: it is not asked.
+	known chan struct{}
 }
 
 const (

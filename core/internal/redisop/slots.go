@@ -17,13 +17,16 @@ type slotRefresher struct {
 	redis      redisclient.Client
 	timeout    time.Duration
 	background func(func()) bool
-	last       atomic.Int64 // when the last refresh began, in ns since the epoch
-	running    atomic.Int32
+	// last is when the last refresh began, in ns since the epoch.
+	last    atomic.Int64
+	running atomic.Int32
 }
 
 const (
-	refreshPause = 200 * time.Millisecond // between the starts of two refreshes
-	refreshes    = 4                      // running at the same time, at most
+	// refreshPause is the least time between the starts of two refreshes.
+	refreshPause = 200 * time.Millisecond
+	// refreshes is how many may run at the same time.
+	refreshes = 4
 )
 
 // refreshAfter refreshes the slots if a try ended as it would with a dead node.

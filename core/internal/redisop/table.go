@@ -19,12 +19,12 @@ type end int
 
 const (
 	answered end = iota
-	busy         // not executed: Redis asks for a retry
-	moved        // not executed: the connection leads to the wrong server, so a new one is tried
-	away         // not executed: Redis was not reached, or cannot serve the call now
-	refused      // not executed, and a retry would not be either
-	failed       // answered with an error: something may have been written
-	lost         // not answered: the script may have been executed, or may be yet
+	busy         // Redis executed nothing and asks for a retry.
+	moved        // The connection leads to the wrong server, so nothing was executed and a new one is tried.
+	away         // Redis was not reached, or cannot serve the call now. Nothing was executed.
+	refused      // Nothing was executed, and a retry would be refused, too.
+	failed       // Redis answered with an error, and something may have been written.
+	lost         // Redis did not answer. The script may have been executed, or may be yet.
 )
 
 // A class is what an error of a try means. Every error has one class; docs/failures.md has the same

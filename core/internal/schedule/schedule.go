@@ -12,18 +12,21 @@ import (
 // Schedule. The value itself is in the heap, and only while it is scheduled: every lease and every
 // waiter has an Entry, and few of them are.
 type Entry struct {
-	place int32 // index in the heap plus one; 0: not scheduled
+	// place is the index in the heap plus one. 0: the entry is not scheduled.
+	place int32
 }
 
 // A Schedule holds entries and fires them when they are due.
 type Schedule[T any] struct {
 	fire  func(due []T)
 	slack time.Duration
-	began time.Time // origin of the schedule's clock
+	// began is the origin of the schedule's clock.
+	began time.Time
 
 	mu      sync.Mutex
 	entries entries[T]
-	sleeps  time.Duration // when the loop wakes, unless it is nudged; past: it is about to look
+	// sleeps is when the loop wakes, unless it is nudged. A time that is past: it is about to look.
+	sleeps time.Duration
 
 	loop *Loop
 }
@@ -112,7 +115,8 @@ func (s *Schedule[T]) takeDue() (due []T, sleep time.Duration) {
 type entries[T any] []timed[T]
 
 type timed[T any] struct {
-	due   time.Duration // when it rings, on the schedule's clock
+	// due is when the entry rings, on the schedule's clock.
+	due   time.Duration
 	entry *Entry
 	value T
 }

@@ -12,9 +12,12 @@ type tick int64
 const never tick = math.MaxInt64
 
 const (
-	ticks    = 512  // per interval
-	ringSize = 1024 // boxes: more ticks than any item is ahead
-	ahead    = 16   // ticks that a renewal may be early, to fill a batch
+	// ticks is how many an interval has.
+	ticks = 512
+	// ringSize is the number of boxes. No item is so many ticks ahead.
+	ringSize = 1024
+	// ahead is how many ticks early a renewal may be, to fill a batch.
+	ahead = 16
 )
 
 // everything is larger than any batch.
@@ -23,12 +26,16 @@ const everything = math.MaxInt
 // A ring holds items by due time, as a timing wheel. Adding and removing one touches only its
 // neighbours, where a heap would move a dozen others. The watchdog's mutex guards it.
 type ring[H any] struct {
-	began time.Time // tick 0
+	// began is tick 0.
+	began time.Time
 	width time.Duration
-	read  time.Duration // since began, when the clock was last read
-	next  tick          // all boxes before it are empty
-	len   int
-	boxes [ringSize]*Item[H] // the first item of each
+	// read is when the clock was last read, since began.
+	read time.Duration
+	// next is a tick before which all boxes are empty.
+	next tick
+	len  int
+	// boxes have the first item of each.
+	boxes [ringSize]*Item[H]
 }
 
 func newRing[H any](interval time.Duration) ring[H] {

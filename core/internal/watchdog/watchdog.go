@@ -50,10 +50,13 @@ type Item[H any] struct {
 
 	state    state
 	failures uint8
-	box      uint16 // the box of the ring that it waits in
-	era      uint16 // when the last renewal was sent; see Watchdog.era
+	// box is where in the ring the item waits.
+	box uint16
+	// era is when the last renewal was sent. See Watchdog.era.
+	era uint16
 
-	next, prev *Item[H] // in the box
+	// next and prev are the neighbours in the box.
+	next, prev *Item[H]
 }
 
 type state uint8
@@ -61,9 +64,9 @@ type state uint8
 const (
 	idle state = iota
 	waiting
-	sent      // its renewal is in flight
-	cancelled // likewise, and no further one is wanted
-	rearmed   // likewise, but cancelled and armed again since that renewal was sent
+	sent      // The renewal of the item is in flight.
+	cancelled // The same, but no further renewal is wanted.
+	rearmed   // The same, but the item was cancelled and armed again since.
 )
 
 // Config configures a Watchdog. Interval and Send are required.
@@ -85,13 +88,18 @@ const BatchSize = 100
 type Watchdog[H any] struct {
 	cfg Config[H]
 
-	mu     sync.Mutex
-	ring   ring[H]
-	armed  int    // items that are waiting, sent or rearmed
-	era    uint16 // counts RenewAll calls; a renewal with an older era was sent before the last one
-	rushed bool   // everything in the ring is due
-	sleeps tick   // when the loop wakes, unless it is nudged
-	used   bool   // an item was armed since the loop looked
+	mu   sync.Mutex
+	ring ring[H]
+	// armed counts the items that are waiting, sent or rearmed.
+	armed int
+	// era counts RenewAll calls. A renewal with an older era was sent before the last one.
+	era uint16
+	// rushed is true if everything in the ring is due.
+	rushed bool
+	// sleeps is when the loop wakes, unless it is nudged.
+	sleeps tick
+	// used is true if an item was armed since the loop looked.
+	used bool
 
 	loop    *schedule.Loop
 	sending sync.WaitGroup

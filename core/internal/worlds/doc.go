@@ -33,7 +33,7 @@
 // asks in each tick. There are no replicas, no cluster and no Redisson peers, and too few readers for
 // a release to sample them.
 //
-// TestWorlds searches small worlds, and with -full, as make explore does, larger ones. TestPlanted
-// shows that the search finds defects. A failure prints the shortest trace and a command that
-// replays it.
+// TestWorlds searches small worlds, and with -full, as make explore does, larger ones. A failure
+// prints the shortest trace and a command that replays it. TestMutants shows that the search finds
+// the mutants of scripts that name a world in internal/mutants/table.
 package worlds

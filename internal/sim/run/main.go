@@ -94,14 +94,17 @@ func readSeeds(file string) (seeds []uint64, err error) {
 
 // A campaign simulates seeds.
 type campaign struct {
-	dir    string // temporary
-	root   string // of the repository
+	// dir is for temporary files.
+	dir string
+	// root is the directory of the repository.
+	root   string
 	binary string
 
 	mu       sync.Mutex
 	recorded []uint64
-	next     uint64 // fresh seed
-	total    figures
+	// next is the next fresh seed.
+	next  uint64
+	total figures
 }
 
 // figures sum up simulations.

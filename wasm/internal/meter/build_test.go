@@ -4,15 +4,19 @@ import "slices"
 
 // A build describes a module for tests. Bodies are encoded with their locals.
 type build struct {
-	types     []funcType
-	imports   []extern
-	functions []uint32 // types
-	table     int      // entries; 0: no table
-	globals   int      // mutable
-	exports   []extern
-	elements  []uint32 // functions in the table
-	bodies    [][]byte
-	data      []byte
+	types   []funcType
+	imports []extern
+	// functions are the types of the functions.
+	functions []uint32
+	// table is its number of entries. 0: there is no table.
+	table int
+	// globals is how many are mutable.
+	globals int
+	exports []extern
+	// elements are the functions in the table.
+	elements []uint32
+	bodies   [][]byte
+	data     []byte
 }
 
 // one describes a module that exports one function "f" of type ()->(), with a memory.

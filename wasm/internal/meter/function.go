@@ -12,45 +12,62 @@ import (
 // one around it. That check always runs before the instruction, and runs again before the
 // instruction can run again, because only loops repeat code and each loop begins a segment.
 type rewriter struct {
-	m   *module
-	r   reader
-	out []byte // the body, without what the prologue adds
+	m *module
+	r reader
+	// out is the body, without what the prologue adds.
+	out []byte
 
 	number int
-	name   string // for errors
+	// name is for errors.
+	name string
 
 	locals int
 	stack  operands
 	ctrl   []frame
-	entry  segment // begins with the function
+	// entry begins with the function.
+	entry  segment
 	checks []check
-	calls  bool // calls a function of the guest
+	// calls is true if it calls a function of the guest.
+	calls bool
 
 	// What the compiler has to do.
-	ops       int // instructions
-	uses      int // of locals
-	blocks    int
-	branches  int // and blocks
-	live      int // operands that live at a branch, summed over all branches
-	carried   int // values that branches, blocks and calls carry
+
+	// ops counts instructions.
+	ops int
+	// uses counts uses of locals.
+	uses   int
+	blocks int
+	// branches counts branches and blocks.
+	branches int
+	// live counts operands that live at a branch, summed over all branches.
+	live int
+	// carried counts values that branches, blocks and calls carry.
+	carried   int
 	callCount int
 	// callValues is the most parameters and results of one call.
 	callValues int
 	vectors    bool
-	traps      int // instructions that may trap and so have an exit, such as loads and divisions
-	loopWork   int // the sum, over all loops, of the square of the locals used in it
+	// traps counts instructions that may trap and so have an exit, such as loads and divisions.
+	traps int
+	// loopWork is the sum, over all loops, of the square of the locals used in it.
+	loopWork int
 
-	prologue []byte // reused
+	// prologue is reused.
+	prologue []byte
 }
 
 // A frame is an open block.
 type frame struct {
-	op              byte // opBlock, opLoop, opIf, opElse, or 0 for the function
+	// op is opBlock, opLoop, opIf or opElse, or 0 for the function.
+	op              byte
 	params, results int
-	floor           int  // of the operand stack in the block around it
-	dead            bool // the block around it
-	uses            int  // of locals, before it
-	segment         *segment
+	// floor is where the operand stack begins in the block around it.
+	floor int
+	// dead is true if the block around it cannot be reached.
+	dead bool
+	// uses counts uses of locals before it.
+	uses    int
+	segment *segment
 }
 
 // arity is how many values a branch to the block carries.

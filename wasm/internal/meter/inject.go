@@ -4,16 +4,21 @@ package meter
 // becomes the last import, so that the functions with code move up by one. All else is added behind
 // what is there.
 type injection struct {
-	fuel, stack uint32 // globals
-	hostType    uint32 // of the host's function
+	// fuel and stack are the indexes of globals.
+	fuel, stack uint32
+	// hostType is the type of the host's function.
+	hostType    uint32
 	types       []funcType
 	typeIndexes map[string]uint32
 	helpers     []helper
-	indexes     map[helper]uint32 // of the helpers' functions
-	code        []byte            // of all functions
+	// indexes has the function of each helper.
+	indexes map[helper]uint32
+	// code has all functions.
+	code []byte
 
 	mutableGlobals int
-	work           int // of the functions so far
+	// work is what the functions so far add up to.
+	work int
 }
 
 // inject rewrites all functions, and adds the host's function, the counters and the helpers.

@@ -3,21 +3,32 @@ package meter
 // Limits bound what a module may contain. They are far above what compilers emit, and low enough
 // that an accepted module is compiled in seconds.
 type Limits struct {
-	File      int // bytes of the file
-	Types     int // function types
-	Values    int // parameters, or results, of one type
-	Imports   int
-	Functions int // with code
+	// File is in bytes.
+	File int
+	// Types counts types of functions.
+	Types int
+	// Values bounds the parameters of one type, and its results.
+	Values  int
+	Imports int
+	// Functions counts functions with code.
+	Functions int
 	Exports   int
 	Globals   int
 	Tables    int
-	TableSize int // entries of all tables; table.grow fails beyond it
-	Elements  int // entries of all element segments
-	Segments  int // element segments, or data segments
-	Body      int // bytes of one function
-	Locals    int // of one function, parameters included
-	Nesting   int // blocks in each other
-	Targets   int // of one br_table
+	// TableSize counts the entries of all tables. Beyond it, table.grow fails.
+	TableSize int
+	// Elements counts the entries of all element segments.
+	Elements int
+	// Segments bounds the element segments, and the data segments.
+	Segments int
+	// Body is the size of one function in bytes.
+	Body int
+	// Locals counts the locals of one function, with its parameters.
+	Locals int
+	// Nesting is how many blocks may be in each other.
+	Nesting int
+	// Targets counts the targets of one br_table.
+	Targets int
 	// FunctionWork and Work bound how long the compiler needs for one function, and for all, in µs
 	// on a machine of today. That is not proportional to their size.
 	FunctionWork, Work int

@@ -10,9 +10,10 @@ import (
 type module struct {
 	limits Limits
 
-	types     []funcType
-	imports   []extern
-	functions []uint32 // types of the functions with code
+	types   []funcType
+	imports []extern
+	// functions are the types of the functions with code.
+	functions []uint32
 	tables    []table
 	memories  []limitsType
 	globals   []global
@@ -24,7 +25,8 @@ type module struct {
 	data      []data
 	customs   []custom
 
-	importedFunctions []uint32 // their types
+	// importedFunctions are their types.
+	importedFunctions []uint32
 	importedTables    int
 	importedMemories  int
 	importedGlobals   int
@@ -36,12 +38,14 @@ type funcType struct{ params, results []byte }
 
 // An extern is an import, or an export.
 type extern struct {
-	module, name string // no module: an export
+	// module is empty for an export.
+	module, name string
 	kind         byte
-	index        uint32 // the type of an imported function; the index of an export
-	table        table
-	memory       limitsType
-	global       globalType
+	// index is the type of an imported function, or the index of an export.
+	index  uint32
+	table  table
+	memory limitsType
+	global globalType
 }
 
 const (
@@ -73,8 +77,9 @@ type global struct {
 
 // A constant is one encoded constant instruction, and the function it refers to, if any.
 type constant struct {
-	code     []byte
-	function int64 // -1: none
+	code []byte
+	// function is -1 if there is none.
+	function int64
 }
 
 type elements struct {
@@ -93,7 +98,8 @@ type data struct {
 }
 
 type custom struct {
-	after int // the section it follows, to keep the order
+	// after is the section that it follows, to keep the order.
+	after int
 	name  string
 	bytes []byte
 }
@@ -358,9 +364,9 @@ func (m *module) readExport(r *reader) extern {
 
 // The flags of an element segment.
 const (
-	elementsPassive   = 1 // or, with elementsExplicit, declared only
-	elementsExplicit  = 2 // a table, unless passive, and a type
-	elementsConstants = 4 // constants in place of functions
+	elementsPassive   = 1 // The segment is passive, or, with elementsExplicit, only declared.
+	elementsExplicit  = 2 // The segment names a table, unless it is passive, and a type.
+	elementsConstants = 4 // The segment has constants in place of functions.
 )
 
 func (m *module) readElements(r *reader) elements {

@@ -108,13 +108,13 @@ func plain(op byte) bool {
 
 // The cost of an instruction, in fuel. Most cost 1.
 const (
-	costMemory   = 2   // may miss the cache
-	costDivide   = 8   // a division or a root
-	costVector   = 4   // may be many machine instructions
-	costCall     = 4   // of a function of the guest, which has a cost in itself too
-	costImport   = 200 // of the host: some 10 µs at most
-	costRef      = 50  // calls the engine
-	costGrow     = 500 // calls the engine
+	costMemory   = 2   // The access may miss the cache.
+	costDivide   = 8   // This is a division or a root.
+	costVector   = 4   // This may be many machine instructions.
+	costCall     = 4   // This calls a function of the guest, which has a cost in itself too.
+	costImport   = 200 // This calls the host, which takes some 10 µs at most.
+	costRef      = 50  // This calls the engine.
+	costGrow     = 500 // This calls the engine.
 	costBulk     = 20
 	costTable    = 3
 	costBulkByte = 4 // bits to shift: 16 bytes cost 1

@@ -3,11 +3,15 @@ package meter
 // operands follows how many values the operand stack holds. The compiler pays for each of them at
 // each branch, and gives one that lives across a call a place in the frame.
 type operands struct {
-	height  int
-	floor   int  // of the innermost block: what is below it belongs to the blocks around it
-	dead    bool // the code cannot be reached, so that the stack holds whatever it needs
-	kept    int  // the lowest values, which have a place in the frame
-	placed  int  // values that were given a place
+	height int
+	// floor is where the innermost block begins. What is below it belongs to the blocks around it.
+	floor int
+	// dead is true if the code cannot be reached, so that the stack holds whatever it needs.
+	dead bool
+	// kept is how many of the lowest values have a place in the frame.
+	kept int
+	// placed is how many values were given a place.
+	placed  int
 	highest int
 }
 
