@@ -106,14 +106,14 @@ func (h *hammers) run(ctx context.Context, l *Lock) {
 		}
 		h.mu.Lock()
 		if h.holder != nil && h.holder.Err() == nil {
-			h.t.Errorf("two holders, %s and %s", holdOf(h.holder).field, holdOf(lease).field)
+			h.t.Errorf("two holders, %s and %s", holdOf(h.holder).wire, holdOf(lease).wire)
 		}
 		h.holder = lease
 		h.mu.Unlock()
 		for lease.Err() == nil && ctx.Err() == nil { // until Redis has said so once, from wherever
 			n, err := l.HoldCount(lease.Context())
 			if err == nil && n == 0 && lease.Err() == nil {
-				h.t.Errorf("Redis has lost %s", holdOf(lease).field)
+				h.t.Errorf("Redis has lost %s", holdOf(lease).wire)
 			}
 			if err == nil {
 				break

@@ -30,7 +30,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err
 	}
-	notifyOr(w.ctx, lease.disown, c.opts.Observer.Acquired, func() Event { return w.acquiredEvent(lease) })
+	notifyOr(w.ctx, lease.abandon, c.opts.Observer.Acquired, func() Event { return w.acquiredEvent(lease) })
 	w.recycle()
 	return &lease.Lease, nil
 }
@@ -44,9 +44,9 @@ func (c *Client) enter(w *waiter, key string) (*level, *waiter, error) {
 			return nil, w, ended(w.ctx)
 		}
 		h := c.heldBy(w.link, key)
-		e := c.names.lock(key)
+		e := c.names.open(key)
 		p := w.arriveLocked(e, h, at)
-		e.unlock()
+		e.close()
 		lease, err := w.follow(p)
 		if err != errStartOver {
 			return lease, w, err
@@ -73,8 +73,8 @@ func (c *Client) heldBy(link *lineage.Link, key string) *hold {
 }
 
 // holdIn returns the hold of a lock that a live lease is of, or stands for; nil: there is none.
-func holdIn(l *Lease, e *engine, key string) *hold {
+func holdIn(l *Lease, eng *engine, key string) *hold {
 	return l.backend.(interface {
-		holdIn(e *engine, key string) *hold
-	}).holdIn(e, key)
+		holdIn(eng *engine, key string) *hold
+	}).holdIn(eng, key)
 }

@@ -115,10 +115,10 @@ func endedBy(cause error) context.Context {
 
 // bind makes the loss of the lease end a context. It returns an error if the lease is lost already.
 func (l *Lease) bind(c *boundContext) error {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	if l.err == nil {
-		a := l.listenedLocked()
+		a := l.watchersLocked()
 		a.bound = append(a.bound, c)
 	}
 	return l.lossLocked()
@@ -126,9 +126,9 @@ func (l *Lease) bind(c *boundContext) error {
 
 // unbind undoes bind.
 func (l *Lease) unbind(c *boundContext) {
-	l.lock()
-	defer l.unlock()
-	if a := l.listeners; a != nil {
+	l.mu().Lock()
+	defer l.mu().Unlock()
+	if a := l.watchers; a != nil {
 		if i := slices.Index(a.bound, c); i >= 0 {
 			a.bound = slices.Delete(a.bound, i, i+1)
 		}
@@ -136,7 +136,7 @@ func (l *Lease) unbind(c *boundContext) {
 }
 
 func (l *Lease) loss() error {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	return l.lossLocked()
 }

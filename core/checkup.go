@@ -12,12 +12,12 @@ import (
 )
 
 // abilities asks the server that has the lock which of the commands can be run.
-func (e *engine) abilities(ctx context.Context, key string, needs []access.Need) ([]lua.Ability, error) {
+func (eng *engine) abilities(ctx context.Context, key string, needs []access.Need) ([]lua.Ability, error) {
 	commands := make([]lua.Command, len(needs))
 	for i, n := range needs {
 		commands[i] = n.Command
 	}
-	reply, err := e.run(ctx, lua.Abilities(key, commands))
+	reply, err := eng.run(ctx, lua.Abilities(key, commands))
 	if err != nil {
 		return nil, err
 	}
@@ -26,9 +26,9 @@ func (e *engine) abilities(ctx context.Context, key string, needs []access.Need)
 
 // checkKinds returns the kinds of locks that the user cannot use. It returns an error that names
 // rdb, its version and the commands that it lacks, if any kind needs them.
-func (e *engine) checkKinds(ctx context.Context, rdb redis.Cmdable, key string) (forbidden []string, err error) {
+func (eng *engine) checkKinds(ctx context.Context, rdb redis.Cmdable, key string) (forbidden []string, err error) {
 	needs := access.Needs(key)
-	able, err := e.abilities(ctx, key, needs)
+	able, err := eng.abilities(ctx, key, needs)
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (e *engine) checkKinds(ctx context.Context, rdb redis.Cmdable, key string) 
 		return forbidden, nil
 	}
 	server := "the server"
-	if i, err := e.info(ctx, rdb); err == nil {
+	if i, err := eng.info(ctx, rdb); err == nil {
 		server = i.Server()
 	}
 	return nil, fmt.Errorf("%s lacks commands that locks need: %s: "+
@@ -46,27 +46,27 @@ func (e *engine) checkKinds(ctx context.Context, rdb redis.Cmdable, key string) 
 
 // logLacking logs which commands the server of a lock lacks: the error of the command that failed
 // may not say.
-func (e *engine) logLacking(key string) {
-	e.background.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), e.opts.CommandTimeout)
+func (eng *engine) logLacking(key string) {
+	eng.background.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), eng.opts.CommandTimeout)
 		defer cancel()
-		if _, err := e.checkKinds(ctx, e.redis, key); err != nil {
-			e.opts.Logger.Warn("reqlock: the server cannot keep all kinds of locks", "error", err)
+		if _, err := eng.checkKinds(ctx, eng.redis, key); err != nil {
+			eng.opts.Logger.Warn("reqlock: the server cannot keep all kinds of locks", "error", err)
 		}
 	})
 }
 
 // info returns INFO. The Redis client does not watch ctx while it reads, so it runs in the
 // background, where Close waits for it.
-func (e *engine) info(ctx context.Context, rdb redis.Cmdable) (redisinfo.Info, error) {
+func (eng *engine) info(ctx context.Context, rdb redis.Cmdable) (redisinfo.Info, error) {
 	type result struct {
 		text string
 		err  error
 	}
-	over, cancel := context.WithTimeout(ctx, e.opts.CommandTimeout)
+	over, cancel := context.WithTimeout(ctx, eng.opts.CommandTimeout)
 	defer cancel()
 	results := make(chan result, 1)
-	if !e.background.Go(func() {
+	if !eng.background.Go(func() {
 		text, err := rdb.Info(over).Result()
 		results <- result{text, err}
 	}) {

@@ -30,16 +30,16 @@ type cleaner struct {
 
 type cleanup struct {
 	call   lua.Call
-	counts kinds.Counts
+	counts kinds.Hold
 	claim  claim.Cleanup
 	entry  schedule.Entry
 }
 
-func newCleaner(c *engine, freed func(key string)) *cleaner {
-	cl := &cleaner{c: c, freed: freed, pending: make(map[*cleanup]struct{})}
+func newCleaner(eng *engine, freed func(key string)) *cleaner {
+	cl := &cleaner{c: eng, freed: freed, pending: make(map[*cleanup]struct{})}
 	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
 		for _, together := range joined(due) {
-			c.background.Go(func() { cl.run(together) })
+			eng.background.Go(func() { cl.run(together) })
 		}
 	})
 	return cl
@@ -69,7 +69,7 @@ const gathering = 2 * time.Millisecond
 // add schedules a call that frees what may be left of a wire owner. It runs at once if something
 // may be there now. If only strays may be coming, Redis has just answered, and the call runs after
 // CommandTimeout.
-func (cl *cleaner) add(call lua.Call, g kinds.Counts, lease time.Duration, left claim.Left) {
+func (cl *cleaner) add(call lua.Call, g kinds.Hold, lease time.Duration, left claim.Left) {
 	if left.None() {
 		return
 	}
@@ -109,7 +109,7 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	v := u.claim.Settle(now, cl.c.opts.CommandTimeout, cleanupReply(sure, err))
+	v := u.claim.After(now, cl.c.opts.CommandTimeout, cleanupReply(sure, err))
 	if v.Done || v.GivenUp {
 		delete(cl.pending, u)
 	} else {
@@ -134,7 +134,7 @@ var errSlotMoving = errors.New("the lock's slot is migrating to another node")
 // free sends the release of cleanups that are one call. sure is false if one of its tries had no
 // reply.
 func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
-	c, call := cl.c, together[0].call
+	eng, call := cl.c, together[0].call
 	if len(together) > 1 {
 		calls := make([]lua.Call, len(together))
 		for i, u := range together {
@@ -142,15 +142,15 @@ func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
 		}
 		call = lua.Join(calls)
 	}
-	x := c.ops.Op(call, c.opts.CommandTimeout)
+	x := eng.ops.Op(call, eng.opts.CommandTimeout)
 	if len(together) > 1 {
 		x.Hasty() // in a slot that migrates, each is sent again alone
 	}
-	freed, rest, _, err := c.sendRelease(x)
+	freed, leftovers, _, err := eng.sendRelease(x)
 	if freed {
 		cl.freed(together[0].counts.Key)
 	}
-	if err == nil && rest {
+	if err == nil && leftovers {
 		err = errSlotMoving
 	}
 	return !x.Stray(), err

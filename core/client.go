@@ -65,7 +65,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	if err != nil {
 		return nil, err
 	}
-	e := &engine{
+	eng := &engine{
 		opts:      opts,
 		redis:     conn,
 		id:        newClientID(opts.ClientID),
@@ -79,9 +79,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		lostLines: loglimit.Limit{Burst: 10},
 		pauses:    defaultPauses,
 	}
-	c := &Client{engine: e, given: rdb, address: addressIn(conn), clockWatch: make(chan struct{})}
-	if e.inCluster() {
-		e.slot = wire.Slot
+	c := &Client{engine: eng, given: rdb, address: addressIn(conn), clockWatch: make(chan struct{})}
+	if eng.inCluster() {
+		eng.slot = wire.Slot
 	}
 	c.ops = redisop.New(redisop.Config{
 		Redis:      conn,
@@ -112,9 +112,9 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 			a.ring()
 		}
 	})
-	c.names = newNames(e, c.dog)
-	c.cleaner = newCleaner(e, c.names.wake)
-	c.inbox = newInbox(e, c.names)
+	c.names = newNames(eng, c.dog)
+	c.cleaner = newCleaner(eng, c.names.wake)
+	c.inbox = newInbox(eng, c.names)
 	go c.watchClock()
 	return c, nil
 }
@@ -253,7 +253,7 @@ func (f *renewFailures) add(h *hold, err error) {
 
 func (f *renewFailures) log() {
 	if f.locks > 0 {
-		f.c.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.field, f.locks, f.err)
+		f.c.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.wire, f.locks, f.err)
 	}
 }
 

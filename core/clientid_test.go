@@ -47,7 +47,7 @@ func TestClientID_IsUnique(t *testing.T) {
 	c := b.client(t, func(o *Options) { o.ClientID = longest })
 	write := mustTake(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
 	form := regexp.MustCompile(`^n{28}\.[a-z2-7]{8}:[1-9][0-9]*$`)
-	if field := holdOf(write).field; !form.MatchString(field) {
+	if field := holdOf(write).wire; !form.MatchString(field) {
 		t.Errorf("the wire owner is %q", field)
 	}
 	if largest := c.id + ":18446744073709551615:write"; len(largest) > 64 {

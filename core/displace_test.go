@@ -156,8 +156,8 @@ func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
 // sleeping returns how many waiters for a name were refused and sleep, those for a fair lock in its
 // queue. The confirmation of a subscription may still wake them; see listened.
 func sleeping(c *Client, name string) (n int) {
-	e := c.names.lock(name)
-	defer e.unlock()
+	e := c.names.open(name)
+	defer e.close()
 	for _, w := range e.queue.Waiters() {
 		if w.State() == claim.Asleep && (w.Item.place() == nil || w.Item.place().left.There) {
 			n++

@@ -65,35 +65,35 @@ const (
 type alarm interface{ ring() }
 
 // inCluster reports whether the locks are in a cluster, and not on a single server.
-func (e *engine) inCluster() bool { return e.redis.Cluster != nil }
+func (eng *engine) inCluster() bool { return eng.redis.Cluster != nil }
 
 // clock returns the current time of both clocks.
-func (e *engine) clock() clock.Instant { return e.at(time.Now()) }
+func (eng *engine) clock() clock.Instant { return eng.at(time.Now()) }
 
 // beat returns the time between two renewals of a hold.
-func (e *engine) beat() time.Duration { return e.opts.WatchdogTimeout / 3 }
+func (eng *engine) beat() time.Duration { return eng.opts.WatchdogTimeout / 3 }
 
 // twoBeats returns the longest time until the next renewal of a lease has ended: a beat until it is
 // sent, and a beat for its reply.
-func (e *engine) twoBeats() time.Duration { return 2 * e.beat() }
+func (eng *engine) twoBeats() time.Duration { return 2 * eng.beat() }
 
 // settings returns what the scripts of all kinds are told.
-func (e *engine) settings() kinds.Settings {
+func (eng *engine) settings() kinds.Settings {
 	return kinds.Settings{
-		Publish:         e.publishMode().publishCommands(),
-		Cluster:         e.inCluster(),
-		FairBudget:      e.opts.FairWaitTimeout,
-		FairGrace:       e.pauses.absent,
+		Publish:         eng.publishMode().publishCommands(),
+		Cluster:         eng.inCluster(),
+		FairBudget:      eng.opts.FairWaitTimeout,
+		FairGrace:       eng.pauses.absent,
 		FairAbsentPause: absentPause,
-		CountsListeners: e.countsListeners(),
+		CountsListeners: eng.countsListeners(),
 	}
 }
 
 // leaseTime returns a lease as it is sent to Redis, in whole milliseconds. A d of 0 is the
 // watchdog's lease.
-func (e *engine) leaseTime(d time.Duration) time.Duration {
+func (eng *engine) leaseTime(d time.Duration) time.Duration {
 	if d == 0 {
-		d = e.opts.WatchdogTimeout
+		d = eng.opts.WatchdogTimeout
 	}
 	return d.Truncate(time.Millisecond)
 }
@@ -104,19 +104,19 @@ var holds atomic.Uint64
 // newOwner returns the number of a new wire owner.
 func newOwner() uint64 { return holds.Add(1) }
 
-// field returns the wire owner of a number.
-func (e *engine) field(owner uint64) string { return wire.Owner(e.id, owner) }
+// wireOwner returns the wire owner of a number.
+func (eng *engine) wireOwner(owner uint64) string { return wire.Owner(eng.id, owner) }
 
 // run sends a call and returns its reply, or the error of ctx if that ends first.
-func (e *engine) run(ctx context.Context, call lua.Call) (any, error) {
+func (eng *engine) run(ctx context.Context, call lua.Call) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	return e.runOp(ctx, e.ops.Op(call, e.opts.CommandTimeout))
+	return eng.runOp(ctx, eng.ops.Op(call, eng.opts.CommandTimeout))
 }
 
 // runOp is run for an operation whose outcome the caller wants to know.
-func (e *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
+func (eng *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
 	reply, err := x.Run(redisop.Until{Context: ctx})
 	if err == redisop.ErrLeft {
 		return nil, ended(ctx)
@@ -126,24 +126,24 @@ func (e *engine) runOp(ctx context.Context, x *redisop.Op) (any, error) {
 
 // sendRelease sends a release and reads its reply. While a slot migrates, a cluster refuses calls
 // whose keys are not all on one node, and some keys of a release may not exist at all. sendRelease
-// then frees the lock's hash alone, so that others can acquire the lock, and reports a rest: the
+// then frees the lock's hash alone, so that others can acquire the lock, and reports leftovers: the
 // caller must arrange to send the whole call again.
-func (e *engine) sendRelease(x *redisop.Op) (freed, rest bool, listeners int, err error) {
-	alone, divisible := x.Call().WithoutRest()
-	divisible = divisible && e.inCluster()
+func (eng *engine) sendRelease(x *redisop.Op) (freed, leftovers bool, receivers int, err error) {
+	alone, divisible := x.Call().HashAlone()
+	divisible = divisible && eng.inCluster()
 	if divisible {
 		x.Hasty()
 	}
 	reply, err := x.Run(redisop.Until{})
 	if divisible && x.Busy() {
 		x.Replace(alone)
-		rest = true
+		leftovers = true
 		reply, err = x.Run(redisop.Until{})
 	}
 	if err == nil {
-		freed, listeners, err = x.Call().ReadRelease(reply)
+		freed, receivers, err = x.Call().ReadRelease(reply)
 	}
-	return freed, rest, listeners, err
+	return freed, leftovers, receivers, err
 }
 
 // noTTL is the TTL of a key that never expires, as Redis reports it.
@@ -170,13 +170,13 @@ func untilExpiry(ttl, most time.Duration) time.Duration {
 
 // pollPause returns PollInterval minus a random part, so that waiters of many processes do not poll
 // together.
-func (e *engine) pollPause() time.Duration {
-	least := e.leastPoll()
-	return least + rand.N(e.opts.PollInterval-least+1)
+func (eng *engine) pollPause() time.Duration {
+	least := eng.leastPoll()
+	return least + rand.N(eng.opts.PollInterval-least+1)
 }
 
 // leastPoll returns the shortest pollPause.
-func (e *engine) leastPoll() time.Duration { return e.opts.PollInterval - e.opts.PollInterval/5 }
+func (eng *engine) leastPoll() time.Duration { return eng.opts.PollInterval - eng.opts.PollInterval/5 }
 
 // reliance is how many PollIntervals a waiter leaves between two polls while it hears its channel.
 const reliance = 6
@@ -184,8 +184,8 @@ const reliance = 6
 // reliedPause returns how long a waiter that hears its channel relies on it before it polls. Waiters
 // that a message or a new subscription woke together begin at random places of a round, so that they
 // do not poll together. From then on each polls once in a round or a little more.
-func (e *engine) reliedPause(polled bool) time.Duration {
-	interval := min(e.opts.PollInterval, math.MaxInt64/(reliance+1))
+func (eng *engine) reliedPause(polled bool) time.Duration {
+	interval := min(eng.opts.PollInterval, math.MaxInt64/(reliance+1))
 	round := reliance * interval
 	if polled {
 		return round + rand.N(round/10)
@@ -208,49 +208,49 @@ func pollEvery(waitTime time.Duration) time.Duration {
 
 // outagePause returns how long a waiter with WaitForever sleeps after a number of failed attempts
 // in a row. It retries earlier when the pub/sub connection is back.
-func (e *engine) outagePause(failures uint8) time.Duration {
-	pause := min(20*time.Millisecond<<min(failures, 8), e.opts.PollInterval)
+func (eng *engine) outagePause(failures uint8) time.Duration {
+	pause := min(20*time.Millisecond<<min(failures, 8), eng.opts.PollInterval)
 	return pause - rand.N(pause/2+1)
 }
 
 // logFault logs a fault that concerns a number of locks, once a minute for each cause. locks counts
 // those since the last such line; lock and owner are one of them.
-func (e *engine) logFault(message string, name, owner string, locks int, err error) {
+func (eng *engine) logFault(message string, name, owner string, locks int, err error) {
 	cause := "" // the text of an error may have names in it
 	if f := faultOf(err); f != nil {
 		cause = f.Cause
 	}
-	if n, ok := e.logs.Count(message+cause, locks); ok {
-		e.opts.Logger.Warn(message, "locks", n, "lock", e.logged(name), "owner", owner, "error", err)
+	if n, ok := eng.logs.Count(message+cause, locks); ok {
+		eng.opts.Logger.Warn(message, "locks", n, "lock", eng.logged(name), "owner", owner, "error", err)
 	}
 }
 
 // label returns the name of one of the client's locks for errors and logs.
-func (e *engine) label(name string) label { return label{name, e.opts.LogNames} }
+func (eng *engine) label(name string) label { return label{name, eng.opts.LogNames} }
 
 // logged returns a name as it may be logged.
-func (e *engine) logged(name string) string { return e.label(name).String() }
+func (eng *engine) logged(name string) string { return eng.label(name).String() }
 
 // warnOfSelf logs that a caller is kept out by its own request, and reports whether it did: it
 // does once a minute at most for callers that wait, and once for those that do not.
-func (e *engine) warnOfSelf(name string, by holder, waits bool) bool {
+func (eng *engine) warnOfSelf(name string, by holder, waits bool) bool {
 	switch {
-	case by == anotherOwner || !e.selfWaits.Allow(strconv.FormatBool(waits)):
+	case by == anotherOwner || !eng.selfWaits.Allow(strconv.FormatBool(waits)):
 		return false
 	case by == sameRequestRed:
-		e.opts.Logger.Warn("reqlock: a RedLock that a caller asks for is held by this same request, and cannot be entered again",
-			"lock", e.logged(name), "waits", waits)
+		eng.opts.Logger.Warn("reqlock: a RedLock that a caller asks for is held by this same request, and cannot be entered again",
+			"lock", eng.logged(name), "waits", waits)
 	default:
-		e.opts.Logger.Warn("reqlock: a lock that a caller asks for is held by this same request; pass lease.Context() to enter it again",
-			"lock", e.logged(name), "waits", waits)
+		eng.opts.Logger.Warn("reqlock: a lock that a caller asks for is held by this same request; pass lease.Context() to enter it again",
+			"lock", eng.logged(name), "waits", waits)
 	}
 	return true
 }
 
 // annotate returns the annotation of a caller's context.
-func (e *engine) annotate(ctx context.Context) (a Annotation) {
-	if e.opts.Annotate != nil {
-		a = e.opts.Annotate(ctx)
+func (eng *engine) annotate(ctx context.Context) (a Annotation) {
+	if eng.opts.Annotate != nil {
+		a = eng.opts.Annotate(ctx)
 	}
 	if source, ok := ctxvalue.Of(ctx, annotation.Key{}).(annotation.Source); ok && a.Route == "" {
 		a.Route = source.Route()

@@ -42,11 +42,11 @@ type shard struct {
 	_ [40]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
 
-func newNames(e *engine, dog *watchdog.Watchdog[*hold]) *names {
+func newNames(eng *engine, dog *watchdog.Watchdog[*hold]) *names {
 	n := &names{shards: make([]shard, shardCount)}
 	for i := range n.shards {
 		s := &n.shards[i]
-		s.engine, s.dog, s.entries = e, dog, make(map[string]*entry)
+		s.engine, s.dog, s.entries = eng, dog, make(map[string]*entry)
 	}
 	return n
 }
@@ -57,8 +57,8 @@ func (n *names) shard(key string) *shard {
 	return &n.shards[maphash.String(hashSeed, key)%shardCount]
 }
 
-// lock returns the entry of a key, locked, and creates it if necessary.
-func (n *names) lock(key string) *entry {
+// open locks the shard of a key, and returns its entry, which it creates if necessary.
+func (n *names) open(key string) *entry {
 	s := n.shard(key)
 	s.mu.Lock()
 	e := s.entries[key]
@@ -144,11 +144,12 @@ type entry struct {
 
 func (e *entry) engine() *engine { return e.shard.engine }
 
-func (e *entry) lock() { e.shard.mu.Lock() }
+// open locks the shard.
+func (e *entry) open() { e.shard.mu.Lock() }
 
-// unlock unlocks the shard. It first drops the entry if nothing uses it any more, and starts the
+// close unlocks the shard. It first drops the entry if nothing uses it any more, and starts the
 // timer to unsubscribe if no waiter is left.
-func (e *entry) unlock() {
+func (e *entry) close() {
 	switch {
 	case e.queue.Len() > 0:
 	case e.channel != nil:
@@ -165,10 +166,10 @@ func (e *entry) unlock() {
 
 // removePastQueue removes a waiter that has tried without queueing. Until then the entry is kept.
 func (e *entry) removePastQueue(w *waiter) {
-	e.lock()
+	e.open()
 	i := slices.Index(e.shard.pastQueue, w)
 	e.shard.pastQueue = slices.Delete(e.shard.pastQueue, i, i+1)
-	e.unlock()
+	e.close()
 }
 
 func (e *entry) triesPastQueueLocked() bool {
@@ -183,13 +184,13 @@ type unsubscribeTimer struct {
 
 func (t *unsubscribeTimer) ring() {
 	e := t.entry
-	e.lock()
+	e.open()
 	e.lingers = false
 	if e.queue.Len() == 0 && e.channel != nil {
 		e.engine().hub.Unsubscribe(e.channel, e)
 		e.channel = nil
 	}
-	e.unlock()
+	e.close()
 }
 
 // subscribeLocked subscribes to the releases of other processes. All waiters of an entry share one
@@ -197,7 +198,7 @@ func (t *unsubscribeTimer) ring() {
 func (e *entry) subscribeLocked(w *waiter) {
 	if p := w.place(); p != nil {
 		if p.channel == nil {
-			p.channel, _ = e.engine().hub.Subscribe(w.kind.Channel(e.key, p.field), w)
+			p.channel, _ = e.engine().hub.Subscribe(w.kind.Channel(e.key, p.wire), w)
 		}
 		return
 	}
@@ -214,9 +215,9 @@ func (e *entry) subscribeLocked(w *waiter) {
 // Notify handles a message on the channel of the lock. The hub also calls it when it confirms the
 // subscription, the first time and after a reconnect that may have lost messages.
 func (e *entry) Notify() {
-	e.lock()
+	e.open()
 	wake(e.queue.Message())
-	e.unlock()
+	e.close()
 }
 
 // refusedLocked makes a waiter sleep that was refused. If it is now one too many, the last waiters
@@ -281,7 +282,7 @@ func (e *entry) outrunLocked(h *hold, sent clock.Moment) bool {
 
 // displaces reports whether the grant of h proves that another hold is lost.
 func (h *hold) displaces(other *hold) bool {
-	return other != h && other.claim.State() == claim.Held && (!h.kind.Shared || other.claim.Levels().Exclusive > 0)
+	return other != h && other.claim.State() == claim.Held && (!h.kind.Shared || other.claim.Counts().Exclusive > 0)
 }
 
 // displaceLocked ends every other hold that the grant of h proves lost: its key was deleted,
@@ -322,15 +323,15 @@ func (e *entry) freeingLocked() {
 	e.queue.Freeing(clock.Now(), e.echoes())
 }
 
-// freedLocked handles the reply to a release, or the loss of a hold. listeners is the number of
+// freedLocked handles the reply to a release, or the loss of a hold. receivers is the number of
 // clients that received the message of the release. It is 0 after a loss, which publishes no
 // message.
-func (e *entry) freedLocked(listeners int) {
+func (e *entry) freedLocked(receivers int) {
 	others := claim.NoListeners
 	switch {
 	case !e.engine().countsListeners():
 		others = claim.UnknownListeners
-	case listeners > e.echoes():
+	case receivers > e.echoes():
 		others = claim.OtherListeners
 	}
 	wake(e.queue.Freed(clock.In(e.engine().pauses.firstChance), others))
@@ -339,11 +340,11 @@ func (e *entry) freedLocked(listeners int) {
 // echoes returns how many of the messages that this process publishes for one release it receives
 // itself. It returns 0 if Redis does not count the receivers of a message.
 func (e *entry) echoes() int {
-	c := e.engine()
-	if e.channel == nil || !c.countsListeners() || !c.hub.Confirmed(e.channel) {
+	eng := e.engine()
+	if e.channel == nil || !eng.countsListeners() || !eng.hub.Confirmed(e.channel) {
 		return 0
 	}
-	return len(c.publishMode().publishCommands())
+	return len(eng.publishMode().publishCommands())
 }
 
 // dismissLocked fails every waiter that had joined when arrivals was read. If err is a record, only
@@ -382,12 +383,12 @@ func (e *entry) recordingLocked() bool {
 // waiters: Redis has executed their acquire or hand-over, but the reply has not been read yet.
 func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
-		if match(h.field) {
+		if match(h.wire) {
 			taken = append(taken, h)
 		}
 	}
 	e.eachPendingLocked(func(w *waiter) {
-		if match(e.engine().field(w.pending)) {
+		if match(e.engine().wireOwner(w.pending)) {
 			w.pending = 0
 		}
 	})

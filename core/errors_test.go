@@ -340,7 +340,7 @@ func TestErrors_LogNames(t *testing.T) {
 			acquire := func(ctx context.Context, opts AcquireOptions) error {
 				lease, err := lock.Acquire(ctx, opts)
 				if err == nil {
-					t.Errorf("acquired: %s", holdOf(lease).field)
+					t.Errorf("acquired: %s", holdOf(lease).wire)
 				}
 				return err
 			}

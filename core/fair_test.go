@@ -221,7 +221,7 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 			results := b.inLine(t, dying, dying, living)
 			proxy.Cut() // from now on Redis does not hear of it
 			if lease == 0 {
-				if err := b.rdb.HDel(bg, "a", holdOf(holder).field).Err(); err != nil {
+				if err := b.rdb.HDel(bg, "a", holdOf(holder).wire).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -492,8 +492,8 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	var pause time.Duration
 	eventually(t, "the waiter to sleep in the queue", func() bool {
-		e := c.names.lock("a")
-		defer e.unlock()
+		e := c.names.open("a")
+		defer e.close()
 		if e.queue.Len() == 0 {
 			return false
 		}
@@ -586,9 +586,9 @@ func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy 
 		all = append(all, acquireAsync(bg, c.FairLock("a"), forever))
 	}
 	b.awaitQueue(t, n)
-	e := c.names.lock("a")
+	e := c.names.open("a")
 	waiters := e.queue.Waiters()
-	e.unlock()
+	e.close()
 	eventually(t, "all to hear their channels", func() bool {
 		return !slices.ContainsFunc(waiters, func(w *claim.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.place().channel) })
 	})

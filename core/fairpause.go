@@ -20,8 +20,8 @@ const (
 
 // fairPoll returns how long a waiter for a fair lock sleeps at most if no other waiter polls for it.
 // Others may drop one that is silent for longer.
-func (e *engine) fairPoll() time.Duration {
-	return min(e.opts.PollInterval, fairPoll, e.opts.FairWaitTimeout/4)
+func (eng *engine) fairPoll() time.Duration {
+	return min(eng.opts.PollInterval, fairPoll, eng.opts.FairWaitTimeout/4)
 }
 
 // fairPause returns how long a waiter pauses that hears its channel and has another waiter of this

@@ -27,7 +27,7 @@ func TestFaults_RestartWithData(t *testing.T) {
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
-	if fields := b.fields(t, "a"); fields[holdOf(lease).field] != "1" {
+	if fields := b.fields(t, "a"); fields[holdOf(lease).wire] != "1" {
 		t.Errorf("fields: %v", fields)
 	}
 	mustRelease(t, lease)
@@ -104,7 +104,7 @@ func TestFaults_Frozen(t *testing.T) {
 			next := mustGet(t, "another owner to get it", result)
 			// Once the old holder is idle, its last commands and clean-ups have reached Redis.
 			eventually(t, "the old holder to have nothing at hand", func() bool { return c.Stats() == Stats{} })
-			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(next).field] != "1" {
+			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(next).wire] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
 			mustRelease(t, next)

@@ -86,7 +86,7 @@ func (l *Lock) takeFrom(ctx context.Context, fields []string) (forced Forced, un
 	}
 	slices.Sort(fields)
 	fields = slices.Compact(fields)
-	lost := l.lose(fields)
+	lost := l.endHolds(fields)
 	call := l.kind.Force(l.c.engine.settings(), l.key, fields)
 	x := l.c.ops.Op(call, l.c.opts.CommandTimeout)
 	reply, err := l.c.runOp(ctx, x)
@@ -122,16 +122,16 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 	return l.kind.Held(fields), err
 }
 
-// lose ends the holds of this client that have these fields, which are sorted, including those that
+// endHolds ends the holds of this client that have these fields, which are sorted, including those that
 // Redis has granted but whose reply has not been read yet. It returns the fields of the holds that
 // it has ended, sorted: the cleaner may free them before the script does.
-func (l *Lock) lose(fields []string) (lost []string) {
-	e := l.c.names.lock(l.key)
+func (l *Lock) endHolds(fields []string) (lost []string) {
+	e := l.c.names.open(l.key)
 	taken := e.forceLocked(func(field string) bool { return contains(fields, l.kind.Field(field)) })
-	e.unlock()
+	e.close()
 	for _, h := range taken {
 		if h.lose(ErrLockLost) {
-			lost = append(lost, l.kind.Field(h.field))
+			lost = append(lost, l.kind.Field(h.wire))
 		}
 	}
 	slices.Sort(lost)

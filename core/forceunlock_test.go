@@ -282,7 +282,7 @@ func TestForceUnlockOwners_ReplyLost(t *testing.T) {
 	t.Parallel()
 	b := newHearingBundle(t)
 	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
-	owner := holdOf(lease).field
+	owner := holdOf(lease).wire
 	c, proxy := b.lossy(t)
 	proxy.OnMatch(1, runs(forceScript), redistest.DropReply)
 	forced, err := c.ForceUnlockOwners(bg, "a", "lock", []string{owner})
@@ -299,7 +299,7 @@ func TestForceUnlockOwners_SomeReaders(t *testing.T) {
 	b := newHearingBundle(t)
 	read := b.client(t).ReadWriteLock("a").Read()
 	first, second := mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})
-	owner := holdOf(first).field
+	owner := holdOf(first).wire
 	forced, err := b.client(t).ForceUnlockOwners(bg, "a", "read", []string{owner})
 	if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 1 {
 		t.Errorf("%+v, %v", forced, err)

@@ -49,7 +49,7 @@ func TestHolderStandsStill(t *testing.T) {
 		}
 		// Whatever it had to clean up it has cleaned up by now.
 		lease := leases[name]
-		if fields := b.fields(t, name); len(fields) != 1 || fields[holdOf(lease).field] != "1" {
+		if fields := b.fields(t, name); len(fields) != 1 || fields[holdOf(lease).wire] != "1" {
 			t.Errorf("%s: fields: %v", name, fields)
 		}
 		if err := lease.Err(); err != nil {

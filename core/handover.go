@@ -14,8 +14,8 @@ import (
 // command. send sends it, claim.HandOver decides, and applyLocked carries that out.
 type handover struct {
 	hold     *hold
-	last     *level       // the last lease of hold
-	counts   kinds.Counts // what hold has then: no level
+	last     *level     // the last lease of hold
+	counts   kinds.Hold // what hold has then: no level
 	heir     *waiter
 	to       *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
 	lease    *level // the first lease of to
@@ -55,7 +55,7 @@ func (h *hold) heirLocked(known *claim.Exit) *waiter {
 }
 
 // handOverLocked prepares a hand-over to w.
-func (h *hold) handOverLocked(l *level, g kinds.Counts, w *waiter) *handover {
+func (h *hold) handOverLocked(l *level, g kinds.Hold, w *waiter) *handover {
 	e := h.entry
 	e.queue.HandTo(&w.Waiter)
 	to, lease := w.newHold(w.sendsLocked(), claim.Left{}, clock.Now())
@@ -72,9 +72,9 @@ func (o *handover) run() (over bool, err error) {
 // send sends the command and reads the reply. It does not retry a busy reply, because a plain
 // release can take the command's place.
 func (o *handover) send() {
-	c, h := o.hold.engine(), o.hold
-	call := h.kind.HandOver(c.settings(), o.counts, o.to.field, o.lease.duration())
-	o.op = c.ops.Op(call, c.opts.CommandTimeout).Replicated().Hasty()
+	eng, h := o.hold.engine(), o.hold
+	call := h.kind.HandOver(eng.settings(), o.counts, o.to.wire, o.lease.duration())
+	o.op = eng.ops.Op(call, eng.opts.CommandTimeout).Replicated().Hasty()
 	answer, err := o.op.Run(redisop.Until{})
 	var result lua.Answer
 	if err == nil {
@@ -100,12 +100,12 @@ func (o *handover) send() {
 // settle handles the reply, which was read at the given time.
 func (o *handover) settle(at clock.Instant) (over bool, err error) {
 	e := o.hold.entry
-	e.lock()
+	e.open()
 	v := o.knownLocked(at).Verdict()
 	displaced := o.applyLocked(v, at)
-	e.unlock()
+	e.close()
 	finishLosses(displaced)
-	return v.Over, v.Err
+	return v.Ended, v.Err
 }
 
 // knownLocked returns what the verdict depends on.
@@ -131,7 +131,7 @@ func (o *handover) knownLocked(at clock.Instant) claim.HandOver {
 
 // applyLocked carries out the verdict.
 func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displaced []loss) {
-	c, h, w := o.hold.engine(), o.hold, o.heir
+	eng, h, w := o.hold.engine(), o.hold, o.heir
 	e := h.entry
 	if p := w.place(); p != nil && v.KeepsOn {
 		p.left = p.left.Or(v.Heir)
@@ -147,7 +147,7 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 	}
 	w.answeredLocked()
 	switch {
-	case !v.Over:
+	case !v.Ended:
 		e.freeingLocked()
 	case !h.claim.Ended():
 		h.endReleasedLocked(v.Err)
@@ -155,10 +155,10 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 	}
 	if !v.CleanHeir.None() {
 		g := o.to.countsLocked()
-		c.cleaner.add(o.to.kind.Release(c.settings(), g), g, o.lease.duration(), v.CleanHeir)
+		eng.cleaner.add(o.to.kind.Release(eng.settings(), g), g, o.lease.duration(), v.CleanHeir)
 	}
 	if !v.CleanHold.None() {
-		c.cleaner.add(h.kind.Release(c.settings(), o.counts), o.counts, h.longest, v.CleanHold)
+		eng.cleaner.add(h.kind.Release(eng.settings(), o.counts), o.counts, h.longest, v.CleanHold)
 	}
 	if v.Wake {
 		wake(e.queue.Wake())

@@ -332,8 +332,8 @@ var tiring = []string{"lock", "fenced", "write"}
 
 // tire uses up the streak of a lock.
 func tire(c *Client, name string) {
-	e := c.names.lock(name)
-	defer e.unlock()
+	e := c.names.open(name)
+	defer e.close()
 	for range streakMoves {
 		e.queue.HandedOver(clock.Now())
 	}
@@ -627,7 +627,7 @@ func TestHold_OnAFullRedis(t *testing.T) {
 			b.wantPTTL(t, "a", time.Hour)
 			mustRelease(t, inner)
 			if name == "read" { // an evicted timeout key comes back
-				timeout := wire.ReadTimeout("a", holdOf(outer).field, 1)
+				timeout := wire.ReadTimeout("a", holdOf(outer).wire, 1)
 				b.rdb.Del(bg, timeout)
 				eventually(t, "the timeout key to come back", func() bool { return b.pttl(t, timeout) > 0 })
 			} else {

@@ -362,8 +362,8 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 func awaitRenewals(t testing.TB, leases ...*Lease) {
 	t.Helper()
 	renewed := func(l *Lease) clock.Instant {
-		l.lock()
-		defer l.unlock()
+		l.mu().Lock()
+		defer l.mu().Unlock()
 		return holdOf(l).renewed
 	}
 	before := make([]clock.Instant, len(leases))

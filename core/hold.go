@@ -24,7 +24,7 @@ type hold struct {
 	entry *entry
 	kind  *kinds.Kind   // of the first lease; the sides of a read/write lock share a hold
 	link  *lineage.Link // the lineage of the context that acquired it; nil: none
-	field string        // the wire owner
+	wire  string        // the wire owner
 	token uint64        // fencing token; 0: none
 	item  watchdog.Item[*hold]
 
@@ -71,7 +71,7 @@ func (w *waiter) newHold(field string, left claim.Left, acquired clock.Moment) (
 		entry: w.entry,
 		kind:  w.kind,
 		link:  w.link,
-		field: field,
+		wire:  field,
 		claim: claim.NewHold(w.kind.Shared, left),
 	}
 	h.item.Hold, h.item.Slot = h, uint16(h.engine().slot(w.entry.key))
@@ -83,9 +83,6 @@ func (w *waiter) newHold(field string, left claim.Left, acquired clock.Moment) (
 func (h *hold) owner() uint64 { return ownerOf(h.link) }
 
 func (h *hold) engine() *engine { return h.entry.shard.engine }
-
-func (h *hold) lock()   { h.entry.lock() }
-func (h *hold) unlock() { h.entry.unlock() }
 
 // addLocked adds a lease that Redis granted. sent is when its command was sent.
 func (h *hold) addLocked(l *level, sent, at clock.Instant) {
@@ -163,13 +160,13 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 }
 
 // countsLocked returns the hold's counts by its current leases.
-func (h *hold) countsLocked() kinds.Counts {
-	return h.countsOfLocked(h.claim.Levels())
+func (h *hold) countsLocked() kinds.Hold {
+	return h.countsOfLocked(h.claim.Counts())
 }
 
 // countsOfLocked returns the hold's counts with the given levels.
-func (h *hold) countsOfLocked(n claim.Levels) kinds.Counts {
-	g := kinds.Counts{Terms: &h.kind.Terms, Key: h.entry.key, Wire: h.field, Levels: n, Deepest: h.claim.Deepest()}
+func (h *hold) countsOfLocked(n claim.Counts) kinds.Hold {
+	g := kinds.Hold{Terms: &h.kind.Terms, Key: h.entry.key, Wire: h.wire, Counts: n, Deepest: h.claim.Deepest()}
 	if g.Shared > 0 {
 		g.Need = h.neededTTLLocked()
 	}
@@ -179,9 +176,9 @@ func (h *hold) countsOfLocked(n claim.Levels) kinds.Counts {
 // planCountsLocked returns the counts to send to Redis: one level for each lease, plus one of kind
 // more unless it is nil. The caller has the turn. The error says why the hold has ended, or that
 // the owner may not enter more.
-func (h *hold) planCountsLocked(more *kinds.Kind) (kinds.Counts, error) {
+func (h *hold) planCountsLocked(more *kinds.Kind) (kinds.Hold, error) {
 	if err := h.endedLocked(); err != nil {
-		return kinds.Counts{}, err
+		return kinds.Hold{}, err
 	}
 	entry := claim.NoEntry
 	if more != nil {
@@ -189,19 +186,19 @@ func (h *hold) planCountsLocked(more *kinds.Kind) (kinds.Counts, error) {
 	}
 	n, ok := h.claim.Plan(entry)
 	if !ok {
-		return kinds.Counts{}, ErrUpgrade
+		return kinds.Hold{}, ErrUpgrade
 	}
 	return h.countsOfLocked(n), nil
 }
 
-func (h *hold) planCounts(more *kinds.Kind) (kinds.Counts, error) {
-	h.lock()
-	defer h.unlock()
+func (h *hold) planCounts(more *kinds.Kind) (kinds.Hold, error) {
+	h.entry.open()
+	defer h.entry.close()
 	return h.planCountsLocked(more)
 }
 
 // downgraded reports whether g turns a writer's hold into a reader's.
-func (h *hold) downgraded(g kinds.Counts) bool { return claim.Downgraded(h.kind.Shared, g.Levels) }
+func (h *hold) downgraded(g kinds.Hold) bool { return claim.Downgraded(h.kind.Shared, g.Counts) }
 
 // turn returns the turn of the hold for the caller, who has it.
 func (h *hold) turn() turn {
@@ -211,8 +208,8 @@ func (h *hold) turn() turn {
 
 // tryTurn takes the turn if it is free. Otherwise it returns the caller's place in line.
 func (h *hold) tryTurn() (turn, *claim.Candidate) {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	if place := h.claim.Turn.Take(); place != nil {
 		return turn{}, place
 	}
@@ -229,9 +226,9 @@ func (h *hold) takeTurn(ctx context.Context) (turn, error) {
 	case <-place.Called:
 		return h.turn(), nil
 	case <-ctx.Done():
-		h.lock()
+		h.entry.open()
 		h.claim.Turn.Leave(place)
-		h.unlock()
+		h.entry.close()
 		return turn{}, ended(ctx)
 	}
 }
@@ -239,8 +236,8 @@ func (h *hold) takeTurn(ctx context.Context) (turn, error) {
 // A change is a command that changes a hold that goes on, and what it is for.
 type change struct {
 	op     *redisop.Op
-	counts kinds.Counts // what it sends
-	lease  *level       // the lease that begins or lasts longer; nil: the count is only lowered
+	counts kinds.Hold // what it sends
+	lease  *level     // the lease that begins or lasts longer; nil: the count is only lowered
 	lasts  time.Duration
 	enters bool        // the lease begins
 	record *lua.Record // what it stores; nil: nothing
@@ -249,7 +246,7 @@ type change struct {
 // update sends the hold count and how long a lease is to last. more, unless nil, adds a level of that
 // kind, for which the lease is. If ctx ends first, the turn is kept until the reply has arrived.
 func (h *hold) update(ctx context.Context, more *kinds.Kind, l *level, lasts time.Duration) error {
-	c, until := h.engine(), redisop.Until{Context: ctx}
+	eng, until := h.engine(), redisop.Until{Context: ctx}
 	_ = ctx.Done() // a nil ctx panics here, and not with the turn
 	t, err := h.takeTurn(ctx)
 	if err != nil {
@@ -264,7 +261,7 @@ func (h *hold) update(ctx context.Context, more *kinds.Kind, l *level, lasts tim
 	if err != nil {
 		return err
 	}
-	x := c.ops.Op(h.kind.Update(c.settings(), g, h.outlast(lasts)), c.opts.CommandTimeout).Replicated()
+	x := eng.ops.Op(h.kind.Update(eng.settings(), g, h.outlast(lasts)), eng.opts.CommandTimeout).Replicated()
 	if more == nil { // an extension
 		x.UntilSent()
 	}
@@ -305,14 +302,14 @@ func (h *hold) apply(u change, answer any, err error, callerLeft bool) claim.Upd
 	if known.There && u.lease != nil {
 		known.Unproven = u.op.Unacked() // the script always writes, so there is something to confirm
 	}
-	h.lock()
+	h.entry.open()
 	known.Ended = h.endedLocked()
 	if u.lease != nil {
 		known.LeaseEnded, known.Late = h.fitsLocked(u)
 	}
 	v := known.Verdict()
 	lost := h.changeLocked(u, v)
-	h.unlock()
+	h.entry.close()
 	lost.finish()
 	return v
 }
@@ -320,18 +317,18 @@ func (h *hold) apply(u change, answer any, err error, callerLeft bool) claim.Upd
 // fitsLocked returns why the lease of a change has ended or must not begin, and whether it would be
 // over before it begins.
 func (h *hold) fitsLocked(u change) (end error, late bool) {
-	c := h.engine()
+	eng := h.engine()
 	switch {
 	case !u.enters:
 		return u.lease.err, false
-	case c.state.Load() == closed: // Close has ended the other leases already
+	case eng.state.Load() == closed: // Close has ended the other leases already
 		return ErrClosed, false
 	}
 	ends := clock.LeaseEnd(u.op.Sent(), u.lasts)
 	if u.lease.watched {
 		ends = clock.Later(ends, h.renewed) // the watchdog may have renewed the hold meanwhile
 	}
-	return nil, c.clock().Until(ends) <= 0
+	return nil, eng.clock().Until(ends) <= 0
 }
 
 // changeLocked carries out the verdict on a change.
@@ -340,7 +337,7 @@ func (h *hold) changeLocked(u change, v claim.UpdateVerdict) (lost loss) {
 		return h.endLocked(v.Loss)
 	}
 	if v.Confirms {
-		h.claim.Confirm(u.counts.Levels)
+		h.claim.Confirm(u.counts.Counts)
 	}
 	if v.Admits {
 		wake(h.entry.queue.Wake())
@@ -362,8 +359,8 @@ func (h *hold) changeLocked(u change, v claim.UpdateVerdict) (lost loss) {
 // overwritten reports whether the key of the lock has another type by now, after a command has
 // found a key that has. That may have been a key beside the lock's, which proves nothing.
 func (h *hold) overwritten() bool {
-	c := h.engine()
-	x := c.ops.Op(lua.Present(h.entry.key, []string{h.field}), c.opts.CommandTimeout).UntilSent()
+	eng := h.engine()
+	x := eng.ops.Op(lua.Present(h.entry.key, []string{h.wire}), eng.opts.CommandTimeout).UntilSent()
 	_, err := x.Run(redisop.Until{})
 	return err == ErrWrongKind
 }
@@ -378,24 +375,24 @@ func (h *hold) sendCount() {
 
 // trySendCount makes one attempt.
 func (h *hold) trySendCount() (v claim.UpdateVerdict) {
-	c := h.engine()
+	eng := h.engine()
 	g, err := h.planCounts(nil)
 	if err != nil || g.Total() == 0 {
 		return v
 	}
-	x := c.ops.Op(h.kind.Update(c.settings(), g, 0), c.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(h.kind.Update(eng.settings(), g, 0), eng.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
 	return h.apply(change{op: x, counts: g}, answer, err, false)
 }
 
 // retryDowngrade resends the count of a downgrade in the background until Redis accepts it.
 func (h *hold) retryDowngrade() {
-	c := h.engine()
-	c.background.Go(func() {
+	eng := h.engine()
+	eng.background.Go(func() {
 		for failures := 0; ; failures++ {
 			select {
 			case <-time.After(min(20*time.Millisecond<<min(failures, 6), time.Second)):
-			case <-c.closing:
+			case <-eng.closing:
 				return
 			}
 			t, _ := h.takeTurn(context.Background())
@@ -411,7 +408,7 @@ func (h *hold) retryDowngrade() {
 // A releasePlan is how to release a lease in Redis.
 type releasePlan struct {
 	way    claim.Way
-	counts kinds.Counts
+	counts kinds.Hold
 	ending
 	handover *handover
 	err      error // why the hold had ended already
@@ -423,7 +420,7 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	if p.err = err; err == ErrReleased { // a concurrent release of another lease freed the hold for both
 		p.err = h.err
 	}
-	known := claim.Exit{Ended: err != nil, Levels: g.Levels, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
+	known := claim.Exit{Ended: err != nil, Counts: g.Counts, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
 	heir := h.heirLocked(&known)
 	p.way, p.counts, p.ending = known.Verdict(), g, ending{h.record, h.withdrawn}
 	switch p.way {
@@ -438,12 +435,12 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 // release releases a dropped lease in Redis: it lowers the count, or frees the hold with its last
 // lease. It waits for the turn for up to CommandTimeout.
 func (h *hold) release(l *level) error {
-	c := h.engine()
+	eng := h.engine()
 	t, place := h.tryTurn()
 	if place == nil { // the common case
 		return h.releaseWith(t, l)
 	}
-	timeout := time.NewTimer(c.opts.CommandTimeout)
+	timeout := time.NewTimer(eng.opts.CommandTimeout)
 	defer timeout.Stop()
 	select {
 	case <-place.Called:
@@ -454,7 +451,7 @@ func (h *hold) release(l *level) error {
 		<-place.Called
 		_ = h.releaseWith(h.turn(), l) // the caller has its error; the cleaner or the next change repairs Redis
 	}
-	if !c.background.Go(later) {
+	if !eng.background.Go(later) {
 		later() // the client is closed, so commands fail fast
 	}
 	return redisop.ErrTimeout
@@ -463,9 +460,9 @@ func (h *hold) release(l *level) error {
 // releaseWith releases a dropped lease in Redis, with the turn.
 func (h *hold) releaseWith(t turn, l *level) error {
 	defer t.pass()
-	h.lock()
+	h.entry.open()
 	p := h.planReleaseLocked(l)
-	h.unlock()
+	h.entry.close()
 	switch p.way {
 	case claim.LowersCount:
 		return h.lower(p.counts, p.record)
@@ -483,13 +480,13 @@ func (h *hold) releaseWith(t turn, l *level) error {
 
 // lower sends the count of the remaining leases, with the record r unless it is nil. The caller has
 // the turn.
-func (h *hold) lower(g kinds.Counts, r *lua.Record) error {
-	c := h.engine()
-	call := h.kind.Update(c.settings(), g, 0)
+func (h *hold) lower(g kinds.Hold, r *lua.Record) error {
+	eng := h.engine()
+	call := h.kind.Update(eng.settings(), g, 0)
 	if r != nil {
-		call = h.kind.Record(c.settings(), g, *r)
+		call = h.kind.Record(eng.settings(), g, *r)
 	}
-	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(call, eng.opts.CommandTimeout).UntilSent()
 	answer, err := x.Run(redisop.Until{})
 	v := h.apply(change{op: x, counts: g, record: r}, answer, err, false)
 	if v.Retries {
@@ -500,56 +497,56 @@ func (h *hold) lower(g kinds.Counts, r *lua.Record) error {
 
 // free frees the hold in Redis. The caller has the turn. l is its last lease. On return the hold has
 // ended, whatever Redis replied. The cleaner frees what may be left.
-func (h *hold) free(l *level, g kinds.Counts, e ending) error {
-	c, r := h.engine(), e.record
+func (h *hold) free(l *level, g kinds.Hold, e ending) error {
+	eng, r := h.engine(), e.record
 	var call lua.Call
 	if r != nil {
-		call = h.kind.Record(c.settings(), g, *r)
+		call = h.kind.Record(eng.settings(), g, *r)
 	} else {
-		call = h.kind.Free(c.settings(), g, lua.Removal{Binding: e.withdrawn})
+		call = h.kind.Free(eng.settings(), g, lua.Removal{Binding: e.withdrawn})
 	}
-	x := c.ops.Op(call, c.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(call, eng.opts.CommandTimeout).UntilSent()
 	defer x.Recycle()
-	began := c.at(x.Begun())
-	there, rest, listeners, err := c.sendRelease(x)
+	began := eng.at(x.Begun())
+	there, leftovers, receivers, err := eng.sendRelease(x)
 	var refused error
 	if r != nil && r.Spare != "" && err != nil && x.Failed() {
 		refused, r = err, &lua.Record{Value: r.Spare, TTL: r.TTL}
-		call = h.kind.Record(c.settings(), g, *r) // the cleaner may have to send it again
+		call = h.kind.Record(eng.settings(), g, *r) // the cleaner may have to send it again
 		x.Replace(call)
-		there, rest, listeners, err = c.sendRelease(x)
+		there, leftovers, receivers, err = eng.sendRelease(x)
 	}
-	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Rest: rest, Stray: x.Stray(), Records: r != nil, Failed: x.Failed()}
+	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Leftovers: leftovers, Stray: x.Stray(), Records: r != nil, Failed: x.Failed()}
 	if known.WrongKind = err == ErrWrongKind; known.WrongKind && h.overwritten() {
 		known = claim.Release{Loss: errOverwritten, Stray: x.Stray(), Records: r != nil}
 	}
 
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	known.Ended, known.LeaseLeft, known.Strays = h.endedLocked(), l.leftLocked() > 0, h.claim.Strays(known.Err == nil)
-	known.RecordOld = r != nil && c.clock().Since(began) >= r.TTL
+	known.RecordOld = r != nil && eng.clock().Since(began) >= r.TTL
 	v := known.Verdict()
-	if v.Over { // lost while the release was under way
+	if v.Ended { // lost while the release was under way
 		return v.Err
 	}
 	if v.Deliver {
 		h.entry.deliverLocked(h, r, began)
 	}
 	if !v.Clean.None() {
-		c.cleaner.add(h.cleanUpCall(v, call, g, e), g, h.longest, v.Clean)
+		eng.cleaner.add(h.cleanUpCall(v, call, g, e), g, h.longest, v.Clean)
 	}
 	h.endReleasedLocked(v.Err)
 	h.entry.removeLocked(h)
-	h.entry.freedLocked(listeners)
+	h.entry.freedLocked(receivers)
 	return cmp.Or(v.Err, refused)
 }
 
 // cleanUpCall returns what the cleaner sends after a release, which sent call.
-func (h *hold) cleanUpCall(v claim.ReleaseVerdict, call lua.Call, g kinds.Counts, e ending) lua.Call {
+func (h *hold) cleanUpCall(v claim.ReleaseVerdict, call lua.Call, g kinds.Hold, e ending) lua.Call {
 	switch v.Call {
 	case claim.PlainCall:
 		call = h.kind.Release(h.engine().settings(), g)
-		if alone, ok := call.WithoutRest(); ok && v.Alone {
+		if alone, ok := call.HashAlone(); ok && v.Alone {
 			return alone
 		}
 	case claim.GoneCall:
@@ -567,9 +564,9 @@ func (h *hold) endReleasedLocked(err error) {
 // lose ends the hold and all its leases, and reports whether it had not ended before. Their
 // contexts end before anything is freed in Redis.
 func (h *hold) lose(cause error) bool {
-	h.lock()
+	h.entry.open()
 	l := h.endLocked(cause)
-	h.unlock()
+	h.entry.close()
 	l.finish()
 	return l.hold != nil
 }
@@ -607,12 +604,12 @@ func (l loss) finish() {
 	for lease := l.leases; lease != nil; lease = lease.next {
 		lease.endContexts(h.err)
 	}
-	h.lock()
-	g, c := h.countsLocked(), h.engine()
-	c.cleaner.add(h.kind.Release(c.settings(), g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
+	h.entry.open()
+	g, eng := h.countsLocked(), h.engine()
+	eng.cleaner.add(h.kind.Release(eng.settings(), g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
-	h.unlock()
+	h.entry.close()
 	if l.leases != nil {
 		h.logLoss(l.leases, h.err)
 	}
@@ -623,10 +620,10 @@ func (l loss) finish() {
 
 // logLoss logs the loss of the hold once, however many leases find out. l is one of them.
 func (h *hold) logLoss(l *level, cause error) {
-	h.lock()
+	h.entry.open()
 	logged := h.lossLogged
 	h.lossLogged = true
-	h.unlock()
+	h.entry.close()
 	if !logged {
 		l.logLoss(cause)
 	}
@@ -642,8 +639,8 @@ func finishLosses(all []loss) {
 // because their own commands set the TTL. The process may have been stopped for a while, so a lease
 // may expire before the reply arrives: renewable sets the alarms of those that are close.
 func (h *hold) renewable() lua.Renewable {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	h.setAlarmsLocked(h.engine().beat())
 	return h.renewalLocked()
 }
@@ -651,7 +648,7 @@ func (h *hold) renewable() lua.Renewable {
 // renewalLocked returns a renewal of the levels that Redis has for certain.
 func (h *hold) renewalLocked() lua.Renewable {
 	g := h.countsLocked()
-	g.Levels = h.claim.Sure()
+	g.Counts = h.claim.Sure()
 	r := h.kind.Renew(g)
 	r.Lease = h.neededTTLLocked()
 	if h.excess != nil && !h.claim.Turn.Taken() { // no command is under way that needs more
@@ -663,12 +660,12 @@ func (h *hold) renewalLocked() lua.Renewable {
 // handleRenewed moves the local deadline of the leases that the watchdog renews. It returns false
 // if the hold is to be renewed again at once.
 func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable, result lua.Renewal) bool {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	known := claim.Renewal{
 		Watched:  asked.Lease >= lease,
 		Known:    len(asked.Timeouts),
-		Shared:   int(h.claim.Levels().Shared),
+		Shared:   int(h.claim.Counts().Shared),
 		Shortens: h.excess != nil,
 	}
 	h.excess = h.excess.after(asked, result)
@@ -685,15 +682,15 @@ func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.
 // keepExcess is called if a renewal that shortens the TTL may still arrive at Redis. The excess
 // stays, so that outlast keeps moving the time at which the hash expires.
 func (h *hold) keepExcess() {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	h.excess.expiry = 0
 }
 
 // outlast returns the lease to send for a wanted one. The caller has the turn.
 func (h *hold) outlast(lease time.Duration) time.Duration {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	lease = h.excess.outlast(lease)
 	h.longest = max(h.longest, lease)
 	return lease
@@ -702,9 +699,9 @@ func (h *hold) outlast(lease time.Duration) time.Duration {
 // handleMissing marks the hold lost, unless its last lease was just released. It returns false if
 // the hold has another field by now and is to be renewed again.
 func (h *hold) handleMissing(asked lua.Renewable, cause error) bool {
-	h.lock()
+	h.entry.open()
 	v := claim.Missing{State: h.claim.State(), Same: h.renewalLocked().Field == asked.Field}.Verdict()
-	h.unlock()
+	h.entry.close()
 	if v == claim.IsLost {
 		h.lose(cause)
 	}
@@ -714,8 +711,8 @@ func (h *hold) handleMissing(asked lua.Renewable, cause error) bool {
 // watchDeadlines sets the alarms of all leases that the watchdog renews: they may expire before a
 // renewal succeeds.
 func (h *hold) watchDeadlines() {
-	h.lock()
-	defer h.unlock()
+	h.entry.open()
+	defer h.entry.close()
 	h.setAlarmsLocked(math.MaxInt64)
 }
 
@@ -731,14 +728,14 @@ func (h *hold) setAlarmsLocked(within time.Duration) {
 
 // reportRenewFailed calls the Observer, and returns a lease of the hold; nil: it has none any more.
 func (h *hold) reportRenewFailed(err error) *level {
-	c := h.engine()
-	h.lock()
+	eng := h.engine()
+	h.entry.open()
 	l := h.leases
-	h.unlock()
+	h.entry.close()
 	if l == nil {
 		return nil
 	}
-	c.counters.renewFailures.Add(1)
-	notify(l.caller, c.opts.Observer.RenewFailed, func() Event { return l.event(err) })
+	eng.counters.renewFailures.Add(1)
+	notify(l.caller, eng.opts.Observer.RenewFailed, func() Event { return l.event(err) })
 	return l
 }

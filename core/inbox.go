@@ -51,8 +51,8 @@ type locks interface {
 	verifyAll()
 }
 
-func newInbox(c *engine, l locks) *inbox {
-	return &inbox{c: c, name: wire.ClientChannel(c.id), locks: l, asking: make(map[question]bool)}
+func newInbox(eng *engine, l locks) *inbox {
+	return &inbox{c: eng, name: wire.ClientChannel(eng.id), locks: l, asking: make(map[question]bool)}
 }
 
 // needed subscribes unless the client listens already. Each grant calls it, with its shard locked.

@@ -159,8 +159,8 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 			await(t, "Redis to grant the lock", held.Hit())
 			mustForce(t, kind.lock(b.client(t), "a"))
 			eventually(t, "the message", func() bool {
-				e := c.names.lock("a")
-				defer e.unlock()
+				e := c.names.open("a")
+				defer e.close()
 				hinted := false
 				e.eachPendingLocked(func(w *waiter) { hinted = w.aside != nil && w.aside.hinted })
 				return hinted

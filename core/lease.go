@@ -25,8 +25,8 @@ type Lease struct {
 	fixed   time.Duration   // LeaseTime; 0: the watchdog renews it
 
 	// Guarded by the backend's mutex.
-	err       error
-	listeners *listeners
+	err      error
+	watchers *watchers
 }
 
 // A backend is what a Lease delegates to: a level of a hold, or a set of other leases.
@@ -52,8 +52,8 @@ type backend interface {
 	shown() bool   // errors may include the name
 }
 
-// listeners are notified when a lease ends. They are made on demand.
-type listeners struct {
+// watchers are notified when a lease ends. They are made on demand.
+type watchers struct {
 	ctx    context.Context // Lease.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{}
@@ -61,8 +61,7 @@ type listeners struct {
 	set    func(l *Lease, cause error) // tells the set that the lease is a member of
 }
 
-func (l *Lease) lock()   { l.backend.mutex().Lock() }
-func (l *Lease) unlock() { l.backend.mutex().Unlock() }
+func (l *Lease) mu() *sync.Mutex { return l.backend.mutex() }
 
 func (l *Lease) label() label { return label{l.name, l.backend.shown()} }
 
@@ -80,9 +79,9 @@ func (l *Lease) LogName() string { return l.label().String() }
 // client is closed before that (ErrClosed). Called after the lease has ended, it returns a context
 // that has ended with the same cause.
 func (l *Lease) Context() context.Context {
-	l.lock()
+	l.mu().Lock()
 	ctx, err := l.contextLocked(), l.err
-	l.unlock()
+	l.mu().Unlock()
 	if ctx != nil {
 		return ctx
 	}
@@ -95,40 +94,40 @@ func (l *Lease) Context() context.Context {
 	link.link.Continue(lineage.From(parent))
 	link.link.Lease = l
 	ctx, cancel := context.WithCancelCause(link)
-	return l.adopt(ctx, cancel)
+	return l.setContext(ctx, cancel)
 }
 
 // contextLocked returns the lease's context, or nil if it has not been made.
 func (l *Lease) contextLocked() context.Context {
-	if l.listeners == nil {
+	if l.watchers == nil {
 		return nil
 	}
-	return l.listeners.ctx
+	return l.watchers.ctx
 }
 
-// adopt makes ctx the lease's context unless the lease has one by now. It returns the lease's
+// setContext makes ctx the lease's context unless the lease has one by now. It returns the lease's
 // context.
-func (l *Lease) adopt(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
-	l.lock()
-	a, err := l.listenedLocked(), l.err
+func (l *Lease) setContext(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
+	l.mu().Lock()
+	a, err := l.watchersLocked(), l.err
 	late := a.ctx != nil
 	if !late {
 		a.ctx, a.cancel = ctx, cancel
 	}
 	ctx = a.ctx
-	l.unlock()
+	l.mu().Unlock()
 	if late || err != nil {
 		cancel(err)
 	}
 	return ctx
 }
 
-// listenedLocked returns the lease's listeners. It makes them on demand.
-func (l *Lease) listenedLocked() *listeners {
-	if l.listeners == nil {
-		l.listeners = new(listeners)
+// watchersLocked returns the lease's watchers. It makes them on demand.
+func (l *Lease) watchersLocked() *watchers {
+	if l.watchers == nil {
+		l.watchers = new(watchers)
 	}
-	return l.listeners
+	return l.watchers
 }
 
 // Bind returns a child of ctx with which code re-enters the lock, as with Context. It ends when
@@ -156,12 +155,12 @@ func (l *Lease) Token() (token uint64, ok bool) {
 
 // Done returns a channel that is closed when the lease is released or lost.
 func (l *Lease) Done() <-chan struct{} {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	if l.err != nil {
 		return closedChannel
 	}
-	a := l.listenedLocked()
+	a := l.watchersLocked()
 	if a.done == nil {
 		a.done = make(chan struct{})
 	}
@@ -177,14 +176,14 @@ var closedChannel = func() chan struct{} {
 // Err returns nil while the lease is held, then ErrLockLost, ErrReleased or ErrClosed. It compares
 // the clock with the deadline, so it is right even after the process or the machine was suspended.
 func (l *Lease) Err() error {
-	l.lock()
+	l.mu().Lock()
 	err, over := l.err, l.backend.leftLocked() <= 0
-	l.unlock()
+	l.mu().Unlock()
 	if err == nil && over {
 		l.backend.expire()
-		l.lock()
+		l.mu().Lock()
 		err = l.err
-		l.unlock()
+		l.mu().Unlock()
 	}
 	return err
 }
@@ -196,8 +195,8 @@ func (l *Lease) Remaining() time.Duration {
 	if l.Err() != nil {
 		return 0
 	}
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	return max(0, l.backend.leftLocked())
 }
 
@@ -218,20 +217,20 @@ func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, endin
 
 // release is Release, with what a Once leaves.
 func (l *Lease) release(ctx context.Context, e ending) error {
-	l.lock()
+	l.mu().Lock()
 	if l.err == nil && l.backend.leftLocked() <= 0 {
-		l.unlock()
+		l.mu().Unlock()
 		l.backend.expire()
-		l.lock()
+		l.mu().Lock()
 	}
 	if err := l.err; err != nil {
-		l.unlock()
+		l.mu().Unlock()
 		return opErr("release", l.label(), err)
 	}
 	l.err = ErrReleased
 	l.backend.detachLocked(e)
-	heard := l.listeners != nil // a listener added later sees the error at once
-	l.unlock()
+	heard := l.watchers != nil // a watcher added later sees the error at once
+	l.mu().Unlock()
 
 	if heard {
 		l.endContexts(ErrReleased)
@@ -251,9 +250,9 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	if err := l.Err(); err != nil {
 		return opErr("extend", l.label(), err)
 	}
-	l.lock()
+	l.mu().Lock()
 	watched := l.backend.renewedLocked()
-	l.unlock()
+	l.mu().Unlock()
 	if watched {
 		return opErr("extend", l.label(), invalid(ErrInvalidOptions,
 			"the watchdog renews this lease; acquire with a LeaseTime to use Extend"))
@@ -265,8 +264,8 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 // remaining time is over, unless it is released or extended before that. StopRenewal has no effect
 // on a lease that the watchdog does not renew.
 func (l *Lease) StopRenewal() {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	if l.err == nil && l.backend.renewedLocked() {
 		l.backend.stopRenewalLocked()
 	}
@@ -275,14 +274,14 @@ func (l *Lease) StopRenewal() {
 // endContexts ends the contexts and channels of the lease. The function that set err calls it,
 // once.
 func (l *Lease) endContexts(cause error) {
-	l.lock()
-	if l.listeners == nil {
-		l.unlock()
+	l.mu().Lock()
+	if l.watchers == nil {
+		l.mu().Unlock()
 		return
 	}
-	a := *l.listeners // from now on only a context can be added, and adopt ends it
-	l.listeners.bound = nil
-	l.unlock()
+	a := *l.watchers // from now on only a context can be added, and setContext ends it
+	l.watchers.bound = nil
+	l.mu().Unlock()
 	if a.cancel != nil {
 		a.cancel(cause)
 	}
@@ -299,15 +298,15 @@ func (l *Lease) endContexts(cause error) {
 	}
 }
 
-// abandon releases a lease in the background.
-func (l *Lease) abandon() {
+// releaseLater releases a lease in the background.
+func (l *Lease) releaseLater() {
 	l.backend.background(func() { _ = l.Release(context.Background()) })
 }
 
 // remaining is Remaining without ending a lease whose deadline has passed.
 func (l *Lease) remaining() time.Duration {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	if l.err != nil {
 		return 0
 	}

@@ -50,7 +50,7 @@ func TestOwner_Contexts(t *testing.T) {
 	// An owner outlives its locks, and each of them ends for itself.
 	again := mustEnter(t, one, c, "a", AcquireOptions{})
 	other := mustEnter(t, one, c, "b", AcquireOptions{})
-	if holdOf(again) == holdOf(other) || holdOf(again).field == holdOf(other).field {
+	if holdOf(again) == holdOf(other) || holdOf(again).wire == holdOf(other).wire {
 		t.Error("two locks share a hold")
 	}
 	mustRelease(t, again)
@@ -168,11 +168,11 @@ func TestBind_AskedLate(t *testing.T) {
 				bound, free := lease.Bind(parent)
 				defer free()
 				wantErr(t, "the error before the end", bound.Err(), nil)
-				lease.lock()
-				if lease.listeners != nil {
+				lease.mu().Lock()
+				if lease.watchers != nil {
 					t.Error("the lease knows of it before anybody has asked")
 				}
-				lease.unlock()
+				lease.mu().Unlock()
 				end.do(lease, endParent, free)
 				ask(t, bound, end.want)
 				if lease.Err() == nil {

@@ -43,8 +43,8 @@ func (l *level) token() uint64      { return l.hold.token }
 func (l *level) shown() bool        { return l.hold.engine().opts.LogNames }
 
 // holdIn returns the hold of the lease if it is live and of that lock; nil: it is not.
-func (l *level) holdIn(e *engine, key string) *hold {
-	if l.hold.entry.key != key || l.hold.engine() != e || l.Err() != nil {
+func (l *level) holdIn(eng *engine, key string) *hold {
+	if l.hold.entry.key != key || l.hold.engine() != eng || l.Err() != nil {
 		return nil
 	}
 	return l.hold
@@ -95,13 +95,13 @@ func (l *level) stopAlarmLocked() {
 // ring expires the lease if its deadline has passed. Usually the lease was prolonged since the
 // alarm was set.
 func (l *level) ring() {
-	l.lock()
+	l.mu().Lock()
 	at := l.hold.engine().clock()
 	over := l.err == nil && l.leftAtLocked(at) <= 0
 	if l.err == nil && !over {
 		l.setAlarmLocked(at)
 	}
-	l.unlock()
+	l.mu().Unlock()
 	if over {
 		l.hold.engine().background.Go(l.expire)
 	}
@@ -128,8 +128,8 @@ func (l *level) expire() {
 // endIfExpired ends the lease if its deadline has passed. With its last lease the hold is lost,
 // which is the loss. Otherwise ended reports whether this lease alone has ended.
 func (l *level) endIfExpired() (ended bool, _ loss) {
-	l.lock()
-	defer l.unlock()
+	l.mu().Lock()
+	defer l.mu().Unlock()
 	if l.err != nil {
 		return false, loss{}
 	}
@@ -155,15 +155,15 @@ func (l *level) detachLocked(e ending) {
 
 func (l *level) giveBack(context.Context) error {
 	err := l.hold.release(l)
-	c := l.hold.engine()
+	eng := l.hold.engine()
 	switch {
 	case isLoss(err):
 		l.countLoss()
 		l.hold.logLoss(l, err)
 	case err != nil:
-		c.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.field, 1, err)
+		eng.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.wire, 1, err)
 	}
-	notify(l.caller, c.opts.Observer.Released, func() Event { return l.event(err) })
+	notify(l.caller, eng.opts.Observer.Released, func() Event { return l.event(err) })
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
@@ -191,17 +191,17 @@ func (l *level) background(f func()) {
 	}
 }
 
-// disown releases a lease whose caller has left before Acquire returned it.
-func (l *level) disown() {
+// abandon releases a lease whose caller has left before Acquire returned it.
+func (l *level) abandon() {
 	l.background(func() {
-		l.lock()
+		l.mu().Lock()
 		if l.err != nil {
-			l.unlock()
+			l.mu().Unlock()
 			return
 		}
 		l.err = ErrReleased
 		l.detachLocked(ending{})
-		l.unlock()
+		l.mu().Unlock()
 		l.endContexts(ErrReleased)
 		_ = l.hold.release(l) // the cleaner retries it
 	})
@@ -209,40 +209,40 @@ func (l *level) disown() {
 
 // reportLoss counts a loss before the release, and calls the Observer.
 func (l *level) reportLoss(cause error) {
-	c := l.hold.engine()
+	eng := l.hold.engine()
 	if isLoss(cause) {
 		l.countLoss()
 	}
-	notify(l.caller, c.opts.Observer.Lost, func() Event { return l.event(cause) })
+	notify(l.caller, eng.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
 
 // logLoss logs the loss, with the route of the request that it hit.
 func (l *level) logLoss(cause error) {
-	c := l.hold.engine()
-	n, ok := c.lostLines.Count(cause.Error(), 1)
+	eng := l.hold.engine()
+	n, ok := eng.lostLines.Count(cause.Error(), 1)
 	if !ok {
 		return
 	}
-	line := []any{"lock", c.logged(l.name), "owner", l.hold.field, "cause", cause, "locks", n}
-	if route := c.annotate(l.caller).Route; route != "" {
+	line := []any{"lock", eng.logged(l.name), "owner", l.hold.wire, "cause", cause, "locks", n}
+	if route := eng.annotate(l.caller).Route; route != "" {
 		line = append(line, "route", route)
 	}
-	c.opts.Logger.Warn("reqlock: lock lost while it was held", line...)
+	eng.opts.Logger.Warn("reqlock: lock lost while it was held", line...)
 }
 
 // countLoss records a loss for Client.Losses and Counters.
 func (l *level) countLoss() {
 	h := l.hold
-	c := h.engine()
-	c.counters.lost.Add(1)
-	c.losses.add(Loss{
+	eng := h.engine()
+	eng.counters.lost.Add(1)
+	eng.losses.add(Loss{
 		Name:       l.name,
 		Key:        h.entry.key,
 		Kind:       l.kind.Name,
-		Owner:      h.field,
+		Owner:      h.wire,
 		At:         time.Now(),
 		Held:       clock.Now().Since(l.acquired),
-		Annotation: c.annotate(l.caller),
+		Annotation: eng.annotate(l.caller),
 	})
 }
 
@@ -250,7 +250,7 @@ func (l *level) event(err error) Event {
 	return Event{
 		Name:  l.name,
 		Kind:  l.kind.Name,
-		Owner: l.hold.field,
+		Owner: l.hold.wire,
 		Held:  clock.Now().Since(l.acquired),
 		Lease: l.fixed,
 		Err:   err,

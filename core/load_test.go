@@ -320,7 +320,7 @@ func TestLoad_AllFaults(t *testing.T) {
 				if err == nil {
 					granted.Add(1)
 					if other := inside[i].Swap(l); other != nil && other.Err() == nil && l.Err() == nil {
-						t.Errorf("two hold %s: %s and %s", names[i], holdOf(other).field, holdOf(l).field)
+						t.Errorf("two hold %s: %s and %s", names[i], holdOf(other).wire, holdOf(l).wire)
 					}
 					if random.IntN(2) == 0 {
 						if inner, err := c.Lock(names[i]).Acquire(l.Context(), AcquireOptions{}); err == nil {

@@ -175,7 +175,7 @@ func (l *Lock) IsHeld(ctx context.Context) (bool, error) {
 // HoldCount returns how many levels the hold has that Acquire with ctx would re-enter, as counted
 // in Redis, or 0 if there is none. Redisson: getHoldCount.
 func (l *Lock) HoldCount(ctx context.Context) (int, error) {
-	field := l.field(ctx)
+	field := l.wire(ctx)
 	if field == "" && l.err == nil {
 		return 0, nil
 	}
@@ -191,19 +191,19 @@ func (l *Lock) RemainingTTL(ctx context.Context) (time.Duration, error) {
 	return state.TTL, err
 }
 
-// field returns the wire owner of the hold that ctx enters again, or "" if there is none.
-func (l *Lock) field(ctx context.Context) string {
+// wire returns the wire owner of the hold that ctx enters again, or "" if there is none.
+func (l *Lock) wire(ctx context.Context) string {
 	link := lineage.From(ctx)
 	if link == nil {
 		return ""
 	}
 	if h := l.c.heldBy(link, l.key); h != nil {
-		return h.field
+		return h.wire
 	}
-	e := l.c.names.lock(l.key)
-	defer e.unlock()
+	e := l.c.names.open(l.key)
+	defer e.close()
 	if h := e.holds.of(link.Owner); h != nil {
-		return h.field
+		return h.wire
 	}
 	return ""
 }

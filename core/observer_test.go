@@ -34,7 +34,7 @@ func TestObserver(t *testing.T) {
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	events := log.take(t, "acquired", "acquired", "not acquired", "waiting")
 	for i, e := range events {
-		owner, want := holdOf(lease).field, time.Duration(0)
+		owner, want := holdOf(lease).wire, time.Duration(0)
 		if i >= 2 {
 			owner = ""
 		}
@@ -51,7 +51,7 @@ func TestObserver(t *testing.T) {
 		if i == 3 {
 			wait = patience
 		}
-		if i == 3 && (e.Holder != holdOf(lease).field || e.HolderContext.Value(spyKey{}) != "the caller's") {
+		if i == 3 && (e.Holder != holdOf(lease).wire || e.HolderContext.Value(spyKey{}) != "the caller's") {
 			t.Errorf("event %d: the caller waits for %q", i, e.Holder)
 		}
 		if e.Blocked != (i == 3) || e.WaitTime.Round(time.Millisecond) != wait {
@@ -70,20 +70,20 @@ func TestObserver(t *testing.T) {
 	}
 	log.settle(t, 3, "acquired")
 	events = log.take(t, "released", "released", "acquired")
-	if e := events[0]; e.Owner != holdOf(lease).field || e.Lease != time.Minute || e.Err != nil {
+	if e := events[0]; e.Owner != holdOf(lease).wire || e.Lease != time.Minute || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[1]; e.Owner != holdOf(lease).field || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
+	if e := events[1]; e.Owner != holdOf(lease).wire || e.Lease != 0 || e.Held <= 0 || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
-	if e := events[2]; e.Owner != holdOf(r.lease).field || e.Waited <= 0 || !e.Blocked || e.Holder != holdOf(lease).field {
+	if e := events[2]; e.Owner != holdOf(r.lease).wire || e.Waited <= 0 || !e.Blocked || e.Holder != holdOf(lease).wire {
 		t.Errorf("acquired: %+v", e)
 	}
 
 	// A renewal that fails, then a loss, and a release that tells of it no more.
 	refuse := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR not today\r\n"))
 	events = log.take(t, "renew failed")
-	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
+	if e := events[0]; e.Owner != holdOf(r.lease).wire || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
 		t.Errorf("renew failed: %+v", e)
 	}
 	mustForce(t, c.Lock("a"))
@@ -97,7 +97,7 @@ func TestObserver(t *testing.T) {
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
 	events = log.take(t, "lost")
-	if e := events[0]; e.Owner != holdOf(r.lease).field || e.Err != ErrLockLost || e.Held <= 0 {
+	if e := events[0]; e.Owner != holdOf(r.lease).wire || e.Err != ErrLockLost || e.Held <= 0 {
 		t.Errorf("lost: %+v", e)
 	}
 	wantErr(t, "Release", r.lease.Release(bg), ErrLockLost)
@@ -233,7 +233,7 @@ func TestObserver_Panics(t *testing.T) {
 			_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
 			t.Errorf("Acquire has returned: %v", err)
 		}()
-		eventually(t, "a hold count of 1", func() bool { return b.fields(t, "a")[holdOf(lease).field] == "1" })
+		eventually(t, "a hold count of 1", func() bool { return b.fields(t, "a")[holdOf(lease).wire] == "1" })
 		wantHeld(t, lease)
 		mustRelease(t, lease)
 	})

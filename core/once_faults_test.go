@@ -36,13 +36,13 @@ func TestOnce_LostReplies(t *testing.T) {
 				rule := proxy.OnMatch(1, runs(script), action)
 
 				lease := mustBegin(t, once, AcquireOptions{})
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 				mustRelease(t, lease)
 				b.wantStored(t, "a", "", 0)
 
 				lease = mustBegin(t, once, AcquireOptions{})
 				mustRecord(t, lease, "done", time.Minute)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).field, "ttl": "60000"})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).wire, "ttl": "60000"})
 				b.wantStored(t, "a", "done", time.Minute)
 				if script == onceLookScript {
 					if record, err := look(c, "a"); record != "done" {
@@ -59,8 +59,8 @@ func TestOnce_LostReplies(t *testing.T) {
 // look asks for the record like a caller that the queue refuses.
 func look(c *Client, name string) (string, error) {
 	w := newWaiter(bg, c.engine, name, &c.Once(name).kind, nil, AcquireOptions{})
-	w.entry = c.names.lock(name)
-	w.entry.unlock()
+	w.entry = c.names.open(name)
+	w.entry.close()
 	err := w.recordOr(ErrTooManyWaiters)
 	if r := (*recorded)(nil); errors.As(err, &r) {
 		return string(r.record), nil
@@ -153,7 +153,7 @@ func TestOnce_PausedHolder(t *testing.T) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 			return func(t *testing.T, b *bundle) {
 				b.wantCount(t, lease.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 				mustRelease(t, lease)
 			}
 		},
@@ -293,7 +293,7 @@ func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 			t.Fatalf("a waiter has got %+v, want the lock", r)
 		}
 		b.wantCount(t, lease.Lease, 1)
-		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).field, "ttl": "3600000"})
+		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 	}
 	mustRelease(t, lease)
 	b.wantStored(t, "a", "", 0)
@@ -314,7 +314,7 @@ func TestOnce_StrayRecord(t *testing.T) {
 	stray.Release()
 	await(t, "the stray to be executed", stray.Done())
 	b.wantCount(t, next.Lease, 1)
-	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).field, "ttl": "3600000"})
+	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).wire, "ttl": "3600000"})
 	mustRecord(t, next, "second", time.Hour)
 	b.wantStored(t, "a", "second", time.Hour)
 }
@@ -483,7 +483,7 @@ func TestOnce_Levels(t *testing.T) {
 				b.wantCount(t, outer.Lease, 2)
 				mustRecord(t, inner.lease, "inner", time.Minute)
 				b.wantCount(t, outer.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).field, "ttl": "60000"})
+				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).wire, "ttl": "60000"})
 				wantBusy(t, b.client(t).Once("a"))
 				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
 					t.Fatalf("re-entry after the record: %+v", again)

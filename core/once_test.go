@@ -140,8 +140,8 @@ func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
 	await(t, "Redis to have the record", rule.Hit())
 	eventually(t, "the first waiter to see the message", func() bool {
-		e := c.names.lock("a")
-		defer e.unlock()
+		e := c.names.open("a")
+		defer e.close()
 		first := e.queue.Waiters()[0]
 		wakes, _ := first.Wakes()
 		return wakes != before && len(first.Item.signal) == 0

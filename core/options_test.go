@@ -212,7 +212,7 @@ func TestNames_Mapper(t *testing.T) {
 	})
 	l := b.listen(t, "redisson_lock__channel:{shop:a}")
 	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	b.wantFields(t, "shop:a", map[string]string{holdOf(lease).field: "1"})
+	b.wantFields(t, "shop:a", map[string]string{holdOf(lease).wire: "1"})
 	if lease.Name() != "a" {
 		t.Errorf("Name %q, want a", lease.Name())
 	}

@@ -139,8 +139,8 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
-					e := c.names.lock("a")
-					defer e.unlock()
+					e := c.names.open("a")
+					defer e.close()
 					return e.queue.Len() == 1 && e.firstSleepsLocked()
 				})
 				o.begin()

@@ -179,7 +179,7 @@ func TestReply_OddOnesGrantNothing(t *testing.T) {
 			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith(raw))
 			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if err == nil {
-				t.Fatalf("Acquire succeeded: %s", holdOf(lease).field)
+				t.Fatalf("Acquire succeeded: %s", holdOf(lease).wire)
 			}
 			if errors.Is(err, ErrNotAcquired) {
 				t.Errorf("Acquire: %v, want no refusal", err)

@@ -35,13 +35,13 @@ func (b *bundle) wantFields(t testing.TB, key string, want map[string]string) {
 // wantCount checks the hold count of a hold in Redis.
 func (b *bundle) wantCount(t testing.TB, l *Lease, want int) {
 	t.Helper()
-	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).field: strconv.Itoa(want)})
+	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).wire: strconv.Itoa(want)})
 }
 
 // eventuallyCount waits for a hold count in Redis.
 func (b *bundle) eventuallyCount(t testing.TB, l *Lease, want int) {
 	t.Helper()
-	eventually(t, "the hold count", func() bool { return b.fields(t, holdOf(l).entry.key)[holdOf(l).field] == strconv.Itoa(want) })
+	eventually(t, "the hold count", func() bool { return b.fields(t, holdOf(l).entry.key)[holdOf(l).wire] == strconv.Itoa(want) })
 }
 
 // wantPTTL checks the time to live of a key. It allows for a slow machine.
@@ -57,7 +57,7 @@ func wantHeldByOther(t testing.TB, c *Client, name string) {
 	t.Helper()
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{})
 	if err == nil {
-		t.Fatalf("another owner acquired %q: %s", name, holdOf(lease).field)
+		t.Fatalf("another owner acquired %q: %s", name, holdOf(lease).wire)
 	}
 	wantErr(t, "Acquire by another owner", err, ErrNotAcquired)
 }
@@ -72,15 +72,15 @@ func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	for i := range 40 {
 		c := clients[i%2]
 		lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
-		field := holdOf(lease).field
+		field := holdOf(lease).wire
 		number := field[strings.LastIndex(field, ":")+1:]
 		if !strings.HasPrefix(field, c.id+":") || seen[number] {
 			t.Fatalf("wire owner %q, want %s: and a new number", field, c.id)
 		}
 		seen[number] = true
 		inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
-		if holdOf(inner).field != field {
-			t.Fatalf("wire owner %q of a re-entry, want the hold's %q", holdOf(inner).field, field)
+		if holdOf(inner).wire != field {
+			t.Fatalf("wire owner %q of a re-entry, want the hold's %q", holdOf(inner).wire, field)
 		}
 		mustRelease(t, inner)
 		mustRelease(t, lease)
@@ -194,7 +194,7 @@ func TestCount_AbandonedReentry(t *testing.T) {
 		t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 	}
 	held.Release()
-	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
+	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).wire] == "1" })
 	mustRelease(t, outer)
 	b.wantFields(t, "a", nil)
 }
@@ -211,7 +211,7 @@ func TestCount_ExpiredLease(t *testing.T) {
 	await(t, "the inner lease to end", inner.Done())
 	wantErr(t, "Err of the expired lease", inner.Err(), ErrLockLost)
 	wantErr(t, "cause of the expired lease's context", context.Cause(inner.Context()), ErrLockLost)
-	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).field] == "1" })
+	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).wire] == "1" })
 	if err := outer.Err(); err != nil {
 		t.Error(err)
 	}
@@ -468,7 +468,7 @@ func TestTTL_RenewalAfterTheClockWasSetBack(t *testing.T) {
 		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		keys := []string{"a"}
 		if kind.shared {
-			keys = append(keys, wire.ReadTimeout("a", holdOf(lease).field, 1))
+			keys = append(keys, wire.ReadTimeout("a", holdOf(lease).wire, 1))
 		}
 		for _, key := range keys {
 			b.expire(t, key, b.pttl(t, key)+step)
@@ -478,8 +478,8 @@ func TestTTL_RenewalAfterTheClockWasSetBack(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		eventually(t, "the excess to be forgotten", func() bool {
-			lease.lock()
-			defer lease.unlock()
+			lease.mu().Lock()
+			defer lease.mu().Unlock()
 			return holdOf(lease).excess == nil
 		})
 		mustRelease(t, lease)
@@ -518,8 +518,8 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 			lease := prolong(t, c, inner)
 			held.Release()
 			eventually(t, "that renewal to be handled", func() bool {
-				h.lock()
-				defer h.unlock()
+				h.entry.open()
+				defer h.entry.close()
 				return h.excess == nil || h.excess.expiry == 0
 			})
 			if left := b.pttl(t, "a"); left < 4*time.Minute {
@@ -745,7 +745,7 @@ func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	c := b.clientOn(t, limited)
 	lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	if err == nil {
-		t.Fatalf("Acquire succeeded: %s", holdOf(lease).field)
+		t.Fatalf("Acquire succeeded: %s", holdOf(lease).wire)
 	}
 	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 }

@@ -261,7 +261,7 @@ func (p *probe) useLock(ctx context.Context) error {
 // acquireAndRelease hands what may be left of the lock to the cleaner.
 func (p *probe) acquireAndRelease() error {
 	timeout, plain, settings := p.c.opts.CommandTimeout, kinds.Plain, p.c.settings()
-	hold := kinds.Counts{Key: p.key, Wire: p.c.field(newOwner())}
+	hold := kinds.Hold{Key: p.key, Wire: p.c.wireOwner(newOwner())}
 	release := plain.Release(settings, hold)
 	left := claim.Left{}
 	defer func() { p.c.cleaner.add(release, hold, pingLease, left) }()

@@ -190,7 +190,7 @@ func TestReadOnly_Stays(t *testing.T) {
 
 // outageOf reports whether the first waiter of a name has failed at least once.
 func outageOf(c *Client, name string) bool {
-	e := c.names.lock(name)
-	defer e.unlock()
+	e := c.names.open(name)
+	defer e.close()
 	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.failureLocked() != nil
 }

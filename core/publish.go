@@ -67,13 +67,13 @@ func (p *publishProbe) subscribeCommands(ctx context.Context) (plain, sharded bo
 }
 
 // publishMode returns the mode for announcing a release now. It does not block.
-func (e *engine) publishMode() PublishMode {
-	p := e.publish
+func (eng *engine) publishMode() PublishMode {
+	p := eng.publish
 	if mode := PublishMode(p.mode.Load()); mode != PublishAuto {
 		return mode
 	}
 	if p.asking.CompareAndSwap(false, true) {
-		if !e.background.Go(func() {
+		if !eng.background.Go(func() {
 			_, _ = p.detect(context.Background()) // after an error the next release asks again
 			p.asking.Store(false)
 		}) {
@@ -85,11 +85,13 @@ func (e *engine) publishMode() PublishMode {
 
 // countsListeners reports whether PUBLISH returns how many clients received the message. It does
 // not for plain channels of a cluster, whose subscribers may be connected to any node.
-func (e *engine) countsListeners() bool { return !e.inCluster() || e.publishMode() == PublishSharded }
+func (eng *engine) countsListeners() bool {
+	return !eng.inCluster() || eng.publishMode() == PublishSharded
+}
 
 // checkSlot refuses keys that would give the keys of one lock different slots in a cluster.
-func (e *engine) checkSlot(key string) error {
-	if !e.inCluster() || wire.OneSlot(key) {
+func (eng *engine) checkSlot(key string) error {
+	if !eng.inCluster() || wire.OneSlot(key) {
 		return nil
 	}
 	return invalid(ErrInvalidName, "its braces form no hash tag, "+

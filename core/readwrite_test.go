@@ -243,8 +243,8 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 	released := releaseAsync(read)
 	h := holdOf(read)
 	eventually(t, "the release of the only lease", func() bool {
-		h.lock()
-		defer h.unlock()
+		h.entry.open()
+		defer h.entry.close()
 		return h.claim.State() == claim.Freeing
 	})
 	late.Release()
@@ -385,7 +385,7 @@ func TestRead_Levels(t *testing.T) {
 	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
 	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
 	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
-	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).field, n) }
+	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).wire, n) }
 	want := func(levels int) {
 		t.Helper()
 		for n := 1; n <= 3; n++ {
@@ -394,7 +394,7 @@ func TestRead_Levels(t *testing.T) {
 				t.Errorf("with %d levels, key %d lives for %s", levels, n, ttl)
 			}
 		}
-		if got := b.fields(t, "a")[holdOf(one).field]; got != strconv.Itoa(levels) {
+		if got := b.fields(t, "a")[holdOf(one).wire]; got != strconv.Itoa(levels) {
 			t.Errorf("the count is %s, want %d", got, levels)
 		}
 	}
@@ -419,7 +419,7 @@ func TestRead_Renewal(t *testing.T) {
 	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"a", wire.ReadTimeout("a", holdOf(leases[0]).field, 1), wire.ReadTimeout("a", holdOf(leases[1]).field, 1)}
+	keys := []string{"a", wire.ReadTimeout("a", holdOf(leases[0]).wire, 1), wire.ReadTimeout("a", holdOf(leases[1]).wire, 1)}
 	for _, key := range keys {
 		b.expire(t, key, short)
 	}
@@ -447,7 +447,7 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 			other := b.client(t)
 			l := c.ReadWriteLock("a")
 			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
-			key := wire.ReadTimeout("a", holdOf(read).field, 1)
+			key := wire.ReadTimeout("a", holdOf(read).wire, 1)
 			if err := b.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -471,7 +471,7 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 			b := newBundle(t)
 			c := b.client(t, watchdogTimeout(3*beat))
 			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
-			timeout := wire.ReadTimeout("a", holdOf(read).field, 1)
+			timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
 			want := 2 * beat
 			if lease > 0 {
 				want = lease - patience
@@ -501,7 +501,7 @@ func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
 	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
 	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
-	timeout := wire.ReadTimeout("a", holdOf(read).field, 1)
+	timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
 	b.expire(t, timeout, 5*time.Second)
 	mustRelease(t, write)
 	if ttl := b.pttl(t, timeout); ttl < time.Hour-patience {

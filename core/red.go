@@ -133,7 +133,7 @@ func (r *red) attempt(ctx context.Context, opts AcquireOptions) (lease *Lease, f
 		return nil, final, err
 	}
 	if ctx.Err() != nil { // it ended between the majority and the last reply
-		s.abandon()
+		s.releaseLater()
 		return nil, true, ended(ctx)
 	}
 	if opts.LeaseTime == 0 {

@@ -22,10 +22,10 @@ import (
 func TestReliance_Rates(t *testing.T) {
 	t.Parallel()
 	const waiters, minutes = 1000, 20
-	e := &engine{opts: Options{PollInterval: 5 * time.Second}}
+	eng := &engine{opts: Options{PollInterval: 5 * time.Second}}
 	polls := make([]int, minutes*60+1) // by second
 	for range waiters {
-		for at := e.reliedPause(false); at < minutes*time.Minute; at += e.reliedPause(true) {
+		for at := eng.reliedPause(false); at < minutes*time.Minute; at += eng.reliedPause(true) {
 			polls[int(at.Seconds())]++
 		}
 	}
@@ -79,11 +79,11 @@ func farAhead(t *testing.T, b *bundle, c *Client, name string, ahead time.Durati
 	t.Helper()
 	b.eventuallyListens(t, name)
 	eventually(t, "the waiter to rely on its subscription", func() bool {
-		e := c.names.lock(name)
+		e := c.names.open(name)
 		if e.firstSleepsLocked() && e.channel != nil && c.hub.Hears(e.channel) {
 			pollAt = e.queue.Waiters()[0].PollAt
 		}
-		e.unlock()
+		e.close()
 		if pollAt.Since(clock.Now()) > ahead {
 			return true
 		}
@@ -231,8 +231,8 @@ func awaitAsleep(t *testing.T, c *Client, names []string, waiters int) {
 	eventually(t, "a crowd of waiters", func() bool { return c.Stats().Waiting == waiters })
 	for _, name := range names {
 		eventually(t, "the first waiter to hear its channel and sleep", func() bool {
-			e := c.names.lock(name)
-			defer e.unlock()
+			e := c.names.open(name)
+			defer e.close()
 			return e.firstSleepsLocked() && c.hub.Confirmed(e.channel)
 		})
 	}
@@ -242,13 +242,13 @@ func awaitAsleep(t *testing.T, c *Client, names []string, waiters int) {
 // sleepers counts the waiters that have a signal to be woken with.
 func sleepers(c *Client, names []string) (n int) {
 	for _, name := range names {
-		e := c.names.lock(name)
+		e := c.names.open(name)
 		for _, w := range e.queue.Waiters() {
 			if w.Item.signal != nil && w.State() != claim.Asking {
 				n++
 			}
 		}
-		e.unlock()
+		e.close()
 	}
 	return n
 }

@@ -111,7 +111,7 @@ func TestReplicas_Confirm(t *testing.T) {
 				t.Errorf("Acquire: %v", err)
 				return
 			}
-			if there, err := replica.HExists(bg, lease.Name(), holdOf(lease).field).Result(); !there || err != nil {
+			if there, err := replica.HExists(bg, lease.Name(), holdOf(lease).wire).Result(); !there || err != nil {
 				t.Errorf("the replica does not have it (%v)", err)
 			}
 			if err := lease.Release(bg); err != nil {

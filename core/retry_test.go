@@ -130,8 +130,8 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		opts.LeaseTime = short / 2
 		waiter := queueUp(t, bg, c, "a", opts)
 		eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
-			e := c.names.lock("a")
-			defer e.unlock()
+			e := c.names.open("a")
+			defer e.close()
 			return e.firstSleepsLocked()
 		})
 		lost := proxy.OnMatch(1, passes(), redistest.DropReply)
@@ -195,8 +195,8 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 		go func() { released <- l.Release(bg) }()
 	}
 	eventually(t, "both releases to wait for the turn", func() bool {
-		e := c.names.lock("a")
-		defer e.unlock()
+		e := c.names.open("a")
+		defer e.close()
 		return holdOf(leases[0]).claim.Turn.Waiting() == 2
 	})
 	turn.Release()
@@ -450,7 +450,7 @@ func TestStray_AcquireAfterRelease(t *testing.T) {
 
 	stray.Release()
 	await(t, "Redis to run the stray", stray.Done())
-	b.wantFields(t, "a", map[string]string{holdOf(lease).field: "1"})
+	b.wantFields(t, "a", map[string]string{holdOf(lease).wire: "1"})
 	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 	eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 	if n := releases(); n < 2 || n > 4 { // a reply may be late
@@ -496,7 +496,7 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 
 			stray.Release()
 			await(t, "Redis to run the stray", stray.Done())
-			b.wantFields(t, "a", map[string]string{holdOf(late).field: "1"})
+			b.wantFields(t, "a", map[string]string{holdOf(late).wire: "1"})
 			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
 		})
 	}
@@ -762,7 +762,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			stray.Release()
 			await(t, "Redis to run the stray", stray.Done())
 
-			if count := b.fields(t, "a")[holdOf(first).field+kind.suffix]; count != "2" {
+			if count := b.fields(t, "a")[holdOf(first).wire+kind.suffix]; count != "2" {
 				t.Errorf("count %q after the stray, want 2", count)
 			}
 			for key, ttl := range b.timesToLive(t) {
@@ -777,7 +777,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			wantHeld(t, first)
 			wantHeld(t, again)
 			mustRelease(t, again)
-			if count := b.fields(t, "a")[holdOf(first).field+kind.suffix]; count != strconv.Itoa(1) {
+			if count := b.fields(t, "a")[holdOf(first).wire+kind.suffix]; count != strconv.Itoa(1) {
 				t.Errorf("count %q after a release, want 1", count)
 			}
 			mustRelease(t, first)

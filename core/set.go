@@ -48,9 +48,9 @@ func newSet(ctx context.Context, name label, lease time.Duration, members []*Lea
 // adopt makes m call the set when it ends. A lease that has ended before makes no call, but the set
 // notices when it looks at its deadline.
 func (s *set) adopt(m *Lease) {
-	m.lock()
-	defer m.unlock()
-	m.listenedLocked().set = s.memberEnded
+	m.mu().Lock()
+	defer m.mu().Unlock()
+	m.watchersLocked().set = s.memberEnded
 }
 
 func (s *set) mutex() *sync.Mutex { return &s.mu }
@@ -58,7 +58,7 @@ func (s *set) token() uint64      { return 0 }
 func (s *set) shown() bool        { return s.nameShown }
 
 // holdIn asks the members.
-func (s *set) holdIn(e *engine, key string) *hold {
+func (s *set) holdIn(eng *engine, key string) *hold {
 	if s.Err() != nil {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (s *set) holdIn(e *engine, key string) *hold {
 	s.mu.Unlock()
 	for _, m := range members {
 		if m != nil {
-			if h := holdIn(m, e, key); h != nil {
+			if h := holdIn(m, eng, key); h != nil {
 				return h
 			}
 		}
@@ -115,7 +115,7 @@ func (s *set) checkQuorum(cause error) {
 	s.endContexts(cause)
 	for _, m := range s.members {
 		if m != nil {
-			m.abandon()
+			m.releaseLater()
 		}
 	}
 }

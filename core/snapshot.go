@@ -65,7 +65,7 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 		Name:  h.first.name,
 		Key:   h.entry.key,
 		Kind:  h.kind.Name,
-		Owner: h.field,
+		Owner: h.wire,
 		Count: g.Total(),
 		Held:  now.Since(h.first.acquired),
 		Token: h.token,

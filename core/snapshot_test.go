@@ -128,7 +128,7 @@ func TestCounters(t *testing.T) {
 	}
 	holder := context.WithValue(bg, requestKey{}, "the holder's")
 	lease := mustTake(t, holder, c.Lock("a"), AcquireOptions{})
-	owner := holdOf(lease).field
+	owner := holdOf(lease).wire
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	listened(t, c, "a")
 	mustRelease(t, lease)
@@ -145,7 +145,7 @@ func TestCounters(t *testing.T) {
 			}
 		case e.Holder != owner || e.HolderContext.Value(requestKey{}) != "the holder's":
 			t.Errorf("%+v: not the holder", e)
-		case (e.HandOver > 0) != (e.Owner == holdOf(next).field):
+		case (e.HandOver > 0) != (e.Owner == holdOf(next).wire):
 			t.Errorf("%+v: took %s", e, e.HandOver)
 		}
 	}
@@ -216,7 +216,7 @@ func TestForceUnlockOwners(t *testing.T) {
 	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
 		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
 		listens(t, b.rdb, c)
-		owner := l.kind.Field(holdOf(lease).field)
+		owner := l.kind.Field(holdOf(lease).wire)
 		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.Name, []string{"nobody:1", owner, owner})
 		if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 0 {
 			t.Errorf("%s: %+v, %v", l.name, forced, err)
@@ -225,7 +225,7 @@ func TestForceUnlockOwners(t *testing.T) {
 		eventually(t, "the loss", func() bool {
 			lost := c.Losses()
 			return len(lost) > 0 && lost[0].Name == l.name && lost[0].Key == l.key && lost[0].Kind == l.kind.Name &&
-				lost[0].Owner == holdOf(lease).field && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
+				lost[0].Owner == holdOf(lease).wire && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
 		})
 	}
 	_, err := c.ForceUnlockOwners(bg, "a", "semaphore", []string{"a"})

@@ -74,8 +74,8 @@ func TestTurn_IsGiven(t *testing.T) {
 	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
 	h := holdOf(lease)
 	taken := func() bool {
-		h.lock()
-		defer h.unlock()
+		h.entry.open()
+		defer h.entry.close()
 		return h.claim.Turn.Taken()
 	}
 	own, _ := h.takeTurn(bg)

@@ -33,12 +33,12 @@ func (n *names) verify(key string) {
 }
 
 func verifyHolds(holds []*hold) {
-	c := holds[0].engine()
+	eng := holds[0].engine()
 	fields := make([]string, 0, 2*len(holds))
 	for _, h := range holds {
-		fields = append(fields, h.field, wire.WriteField(h.field)) // a writer may have either or both
+		fields = append(fields, h.wire, wire.WriteField(h.wire)) // a writer may have either or both
 	}
-	x := c.ops.Op(lua.Present(holds[0].entry.key, fields), c.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(lua.Present(holds[0].entry.key, fields), eng.opts.CommandTimeout).UntilSent()
 	reply, err := x.Run(redisop.Until{})
 	if err == ErrWrongKind {
 		for _, h := range holds {
@@ -54,7 +54,7 @@ func verifyHolds(holds []*hold) {
 	}
 	for i, h := range holds {
 		if !there[2*i] && !there[2*i+1] && h.loseIfHeld(ErrLockLost) {
-			c.counters.forced.Add(1)
+			eng.counters.forced.Add(1)
 		}
 	}
 }
@@ -77,12 +77,12 @@ func (n *names) heldOf(key string) (holds []*hold) {
 // loseIfHeld ends a hold that Redis does not have, unless it is being released: then its own
 // release may be why. It reports whether it did.
 func (h *hold) loseIfHeld(cause error) bool {
-	h.lock()
+	h.entry.open()
 	var l loss
 	if h.claim.State() == claim.Held {
 		l = h.endLocked(cause)
 	}
-	h.unlock()
+	h.entry.close()
 	l.finish()
 	return l.hold != nil
 }

@@ -106,7 +106,7 @@ func (w *waiter) handedLocked() *level {
 // does a hand-over while the waiter is the heir.
 type place struct {
 	owner   uint64        // the number of the wire owner in the queue
-	field   string        // the wire owner's name in Redis
+	wire    string        // the wire owner's name in Redis
 	channel *hub.Channel  // the waiter's own; nil: not subscribed
 	left    claim.Left    // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
@@ -116,7 +116,7 @@ type place struct {
 // waiters pools waiters that have left the queue and that nothing refers to.
 var waiters = sync.Pool{New: func() any { return new(waiter) }}
 
-func newWaiter(ctx context.Context, e *engine, name string, k *kinds.Kind, link *lineage.Link, opts AcquireOptions) *waiter {
+func newWaiter(ctx context.Context, eng *engine, name string, k *kinds.Kind, link *lineage.Link, opts AcquireOptions) *waiter {
 	w := waiters.Get().(*waiter)
 	w.request = request{ctx: ctx, name: name, kind: k, link: link, fixed: opts.LeaseTime, began: clock.Now()}
 	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.Class()
@@ -124,7 +124,7 @@ func newWaiter(ctx context.Context, e *engine, name string, k *kinds.Kind, link 
 		w.Deadline = w.began.Add(opts.WaitTime)
 	}
 	w.Every = pollEvery(opts.WaitTime)
-	return w.prepare(e)
+	return w.prepare(eng)
 }
 
 // again returns a new waiter for the same request. w itself cannot join again, because other
@@ -137,11 +137,11 @@ func (w *waiter) again() *waiter {
 	return next.prepare(w.entry.engine())
 }
 
-func (w *waiter) prepare(e *engine) *waiter {
+func (w *waiter) prepare(eng *engine) *waiter {
 	w.Item = w
 	if w.kind.RedisQueue {
 		owner := newOwner()
-		w.aside = &aside{place: place{owner: owner, field: e.field(owner)}}
+		w.aside = &aside{place: place{owner: owner, wire: eng.wireOwner(owner)}}
 	}
 	return w
 }
@@ -168,10 +168,10 @@ func (w *waiter) place() *place {
 func (w *waiter) sendsLocked() (field string) {
 	if p := w.place(); p != nil {
 		w.pending = p.owner
-		return p.field
+		return p.wire
 	}
 	w.pending = newOwner()
-	return w.entry.engine().field(w.pending)
+	return w.entry.engine().wireOwner(w.pending)
 }
 
 func (w *waiter) ring() { w.poke() }
@@ -210,10 +210,10 @@ func (w *waiter) given(err error) error {
 
 // Notify handles a message on the waiter's own channel.
 func (w *waiter) Notify() {
-	w.entry.lock()
+	w.entry.open()
 	w.entry.queue.Call(&w.Waiter)
 	w.poke()
-	w.entry.unlock()
+	w.entry.close()
 }
 
 // A step is what a waiter does next.
@@ -239,7 +239,7 @@ type plan struct {
 	pause    time.Duration
 	hold     *hold
 	err      error
-	field    string // wire owner of the attempt
+	wire     string // wire owner of the attempt
 	arrivals uint32 // when the attempt begins; see claim.Queue.Dismiss
 	last     bool   // the attempt is the one at the end of WaitTime
 	polls    bool   // nothing caused the attempt but time
@@ -267,7 +267,7 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
 		e.shard.pastQueue = append(e.shard.pastQueue, w)
-		return plan{step: stepTryPastQueue, field: w.sendsLocked()}
+		return plan{step: stepTryPastQueue, wire: w.sendsLocked()}
 	}
 	switch e.queue.Join(&w.Waiter) {
 	case claim.Full:
@@ -280,19 +280,19 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 	}
 	e.shard.acquiring.Add(1)
 	w.waited = e.queue.Waiters()[0].Item.waited
-	return w.lookLocked(at, at)
+	return w.nextLocked(at, at)
 }
 
-// look is lookLocked without the mutex held, after a sleep or an attempt.
-func (w *waiter) look(since clock.Moment) plan {
-	w.entry.lock()
-	defer w.entry.unlock()
-	return w.lookLocked(clock.Now(), since)
+// next is nextLocked without the mutex held, after a sleep or an attempt.
+func (w *waiter) next(since clock.Moment) plan {
+	w.entry.open()
+	defer w.entry.close()
+	return w.nextLocked(clock.Now(), since)
 }
 
-// lookLocked plans the next step, and records in the queue that the waiter tries Redis, or leaves.
+// nextLocked plans the next step, and records in the queue that the waiter tries Redis, or leaves.
 // The waiter has slept since its latest attempt had ended at since.
-func (w *waiter) lookLocked(at, since clock.Moment) plan {
+func (w *waiter) nextLocked(at, since clock.Moment) plan {
 	if w.deafLocked(at, since) {
 		w.PollAt = at
 	}
@@ -303,7 +303,7 @@ func (w *waiter) lookLocked(at, since clock.Moment) plan {
 		if p.polls = e.queue.Asks(&w.Waiter, at); p.polls {
 			e.engine().counters.polls.Add(1)
 		}
-		p.field, p.arrivals, p.last = w.sendsLocked(), e.queue.Arrivals(), w.TriesLast()
+		p.wire, p.arrivals, p.last = w.sendsLocked(), e.queue.Arrivals(), w.TriesLast()
 		p.looks = w.waited && w.kind.Looks
 	case stepSleep:
 		if w.signal == nil {
@@ -387,7 +387,7 @@ func (w *waiter) follow(p plan) (*level, error) {
 		}
 		return lease, err
 	case stepTryPastQueue:
-		return w.tryPastQueue(p.field)
+		return w.tryPastQueue(p.wire)
 	case stepTurnAway:
 		return nil, w.recordOr(p.err)
 	case stepRefuse:
@@ -402,7 +402,7 @@ func (w *waiter) follow(p plan) (*level, error) {
 // wait runs a waiter in the queue until it has a result.
 func (w *waiter) wait(p plan) (*level, error) {
 	since := w.began // the latest attempt has ended
-	for ; ; p = w.look(since) {
+	for ; ; p = w.next(since) {
 		switch p.step {
 		case stepAsk:
 			if lease, err := w.attempt(p); lease != nil || err != nil {
@@ -423,7 +423,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 		case stepTake:
 			lease := w.handover.lease
 			if w.ctx.Err() != nil {
-				lease.disown()
+				lease.abandon()
 				return nil, &stillHeldError{end: ended(w.ctx)}
 			}
 			return lease, nil
@@ -459,7 +459,7 @@ func (w *waiter) notifyWaiting() {
 		return
 	}
 	w.blocked = true
-	notifyOr(w.ctx, w.abandon, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
+	notifyOr(w.ctx, w.remove, w.entry.engine().opts.Observer.Waiting, func() Event { return w.event("", nil) })
 }
 
 // sleep waits until the waiter is poked, for d at most. It returns false if the caller's context
@@ -481,15 +481,15 @@ func (w *waiter) sleep(d time.Duration) bool {
 // leavePlace unsubscribes from the waiter's own channel. Without a lease, it also cleans up the
 // waiter's place in Redis's queue.
 func (w *waiter) leavePlace(lease *level) {
-	p, c := w.place(), w.entry.engine()
+	p, eng := w.place(), w.entry.engine()
 	if p == nil {
 		return
 	}
 	if p.channel != nil {
-		c.hub.Unsubscribe(p.channel, w)
+		eng.hub.Unsubscribe(p.channel, w)
 	}
 	if lease == nil {
-		w.cleanUp(p.field, p.left)
+		w.cleanUp(p.wire, p.left)
 	}
 }
 
@@ -498,18 +498,18 @@ func (w *waiter) cleanUp(field string, left claim.Left) {
 	if left.None() {
 		return
 	}
-	c := w.entry.engine()
-	g := kinds.Counts{Terms: &w.kind.Terms, Key: w.entry.key, Wire: field, Deepest: claim.Levels{}.Plus(w.kind.Shared).Shared}
-	c.cleaner.add(w.kind.Free(c.settings(), g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
+	eng := w.entry.engine()
+	g := kinds.Hold{Terms: &w.kind.Terms, Key: w.entry.key, Wire: field, Deepest: claim.Counts{}.Plus(w.kind.Shared).Shared}
+	eng.cleaner.add(w.kind.Free(eng.settings(), g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
 // remains returns how long Redis can keep anything of a waiter that has left: a hold until its
 // lease expires, a place in the queue until other waiters drop it.
 func (w *waiter) remains() time.Duration {
-	c := w.entry.engine()
-	d := c.leaseTime(w.fixed)
+	eng := w.entry.engine()
+	d := eng.leaseTime(w.fixed)
 	if w.place() != nil {
-		d = max(d, c.opts.FairWaitTimeout)
+		d = max(d, eng.opts.FairWaitTimeout)
 	}
 	return d
 }
@@ -519,13 +519,13 @@ func (w *waiter) remains() time.Duration {
 // handed over meanwhile is released.
 func (w *waiter) leaveQueue() error {
 	e := w.entry
-	e.lock()
+	e.open()
 	wake(e.queue.Leave(&w.Waiter))
 	lease, held, by := w.handedLocked(), e.heldLocked(w.kind), w.holderLocked()
 	refusal := w.gaveUpLocked(e.ttlLocked())
-	e.unlock()
+	e.close()
 	if lease != nil {
-		lease.disown()
+		lease.abandon()
 	}
 	switch {
 	case w.ctx.Err() == nil && e.engine().state.Load() == open:
@@ -538,8 +538,8 @@ func (w *waiter) leaveQueue() error {
 	return ended(w.ctx)
 }
 
-// abandon removes a waiter whose observer callback panicked.
-func (w *waiter) abandon() {
+// remove removes a waiter whose observer callback panicked.
+func (w *waiter) remove() {
 	_ = w.leaveQueue()
 	w.leavePlace(nil)
 }
@@ -551,16 +551,16 @@ const lastPatience = 500 * time.Millisecond
 // attempt sends the acquire script. It returns neither a lease nor an error if the waiter should
 // keep waiting.
 func (w *waiter) attempt(p plan) (*level, error) {
-	e, c, field := w.entry, w.entry.engine(), p.field
-	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: field, Lease: c.leaseTime(w.fixed)}
+	e, eng, field := w.entry, w.entry.engine(), p.wire
+	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: field, Lease: eng.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
 		t.NotAfter, place.left = w.notAfter(), place.left.Queueing()
 	}
-	x := c.ops.Op(w.call(p, t), c.opts.CommandTimeout)
+	x := eng.ops.Op(w.call(p, t), eng.opts.CommandTimeout)
 	if !p.looks {
 		x.Replicated()
 	}
-	until := redisop.Until{Context: w.ctx, Closing: c.closing}
+	until := redisop.Until{Context: w.ctx, Closing: eng.closing}
 	if p.last {
 		ctx, cancel := context.WithTimeout(w.ctx, lastPatience)
 		defer cancel()
@@ -590,7 +590,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	}
 	w.cleanUp(field, left.Clean)
 	if stays {
-		notifyOr(w.ctx, w.abandon, c.opts.Observer.Retrying, func() Event { return w.event("", err) })
+		notifyOr(w.ctx, w.remove, eng.opts.Observer.Retrying, func() Event { return w.event("", err) })
 		return nil, nil
 	}
 	return nil, err
@@ -626,8 +626,8 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 // in Redis. A command that arrives later would add a place for a waiter that is gone. The server's
 // clock must be known; until then the script does not queue up.
 func (w *waiter) notAfter() int64 {
-	p, c := w.place(), w.entry.engine()
-	return p.clock + (c.clock().Since(p.read) + c.opts.CommandTimeout).Milliseconds()
+	p, eng := w.place(), w.entry.engine()
+	return p.clock + (eng.clock().Since(p.read) + eng.opts.CommandTimeout).Milliseconds()
 }
 
 // readGrant reads the reply to an acquire script. It returns a record as an error, *recorded, and a
@@ -691,7 +691,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64, left claim.L
 	h, lease := w.newHold(field, left, clock.MomentOf(now))
 	h.token = token
 	why := w.ended()
-	e.lock()
+	e.open()
 	at := e.engine().at(now)
 	v := claim.Grant{
 		Asks:      w.State() == claim.Asking,
@@ -718,7 +718,7 @@ func (w *waiter) granted(x *redisop.Op, field string, token uint64, left claim.L
 		h.addLocked(lease, x.Sent(), at)
 		e.grantLocked(w, h)
 	}
-	e.unlock()
+	e.close()
 	finishLosses(displaced)
 	return lease, v.Err
 }
@@ -743,8 +743,8 @@ const subscribePatience = time.Second
 // makes only one attempt.
 func (w *waiter) refused(answer lua.Answer, polled bool) error {
 	e := w.entry
-	e.lock()
-	defer e.unlock()
+	e.open()
+	defer e.close()
 	e.noteLocked(answer.TTL)
 	if w.kind.Record != nil {
 		e.waitedLocked()
@@ -776,16 +776,16 @@ func (w *waiter) refusalLocked(answer lua.Answer) claim.RefusalVerdict {
 // sleepsLocked puts a refused waiter to sleep and subscribes it to releases. polled means that
 // nothing had caused its attempt but time.
 func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled bool) {
-	e, c := w.entry, w.entry.engine()
+	e, eng := w.entry, w.entry.engine()
 	w.answeredLocked()
-	p, most := w.place(), c.reliedPause(polled)
+	p, most := w.place(), eng.reliedPause(polled)
 	if p != nil {
-		most = w.inTime(c.pollPause())
-		p.clock, p.read = answer.Now, c.clock()
+		most = w.inTime(eng.pollPause())
+		p.clock, p.read = answer.Now, eng.clock()
 	}
 	pause := untilExpiry(answer.TTL, most)
 	if v.ByPlace {
-		pause = fairPause(c.fairPoll(), answer.Place)
+		pause = fairPause(eng.fairPoll(), answer.Place)
 	}
 	e.refusedLocked(w, pause)
 	e.subscribeLocked(w)
@@ -793,7 +793,7 @@ func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled 
 	case claim.JoinNow:
 		w.PollAt = 0
 	case claim.JoinHeard:
-		w.PollAt = clock.In(min(c.opts.PollInterval, subscribePatience))
+		w.PollAt = clock.In(min(eng.opts.PollInterval, subscribePatience))
 	}
 }
 
@@ -819,8 +819,8 @@ func (w *waiter) inTime(d time.Duration) time.Duration {
 // and ErrBound concern this waiter only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
-	e.lock()
-	defer e.unlock()
+	e.open()
+	defer e.close()
 	known := claim.Failure{Own: err == ErrWrongKind || err == ErrBound, Outlasts: w.outlasts(err), Out: w.State() == claim.Out}
 	v := known.Verdict()
 	switch {
@@ -852,8 +852,8 @@ func (w *waiter) outlasts(err error) bool {
 
 // reenter adds a lease to a hold of the owner.
 func (w *waiter) reenter(h *hold) (*level, error) {
-	c := h.engine()
-	if c.state.Load() == closed {
+	eng := h.engine()
+	if eng.state.Load() == closed {
 		return nil, ErrClosed
 	}
 	lease := h.newLevel(&w.request, clock.Now())
@@ -869,12 +869,12 @@ func (w *waiter) tryPastQueue(field string) (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
 	defer e.removePastQueue(w)
-	lease, err := w.attempt(plan{field: field})
+	lease, err := w.attempt(plan{wire: field})
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
-		e.lock()
+		e.open()
 		err = w.notAcquiredLocked(e.ttlLocked())
-		e.unlock()
+		e.close()
 	}
 	return lease, err
 }
@@ -954,9 +954,9 @@ func (w *waiter) acquiredEvent(lease *level) Event {
 	if w.blocked || lease != &lease.hold.first {
 		at = clock.Now()
 	}
-	e := w.eventAt(at, lease.hold.field, nil)
+	e := w.eventAt(at, lease.hold.wire, nil)
 	if o := w.handover; o != nil {
-		e.Holder, e.HolderContext = o.hold.field, o.last.caller
+		e.Holder, e.HolderContext = o.hold.wire, o.last.caller
 		e.HandOver = o.took
 	}
 	return e
@@ -976,7 +976,7 @@ func (w *waiter) eventAt(at clock.Moment, field string, err error) Event {
 		Blocked:  w.blocked,
 	}
 	if h := w.holder; h != nil {
-		e.Holder, e.HolderContext = h.field, h.first.caller
+		e.Holder, e.HolderContext = h.wire, h.first.caller
 	}
 	return e
 }

@@ -73,8 +73,8 @@ func listened(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		eventually(t, "the first waiter to subscribe and sleep", func() bool {
-			e := c.names.lock(name)
-			defer e.unlock()
+			e := c.names.open(name)
+			defer e.close()
 			return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
 		})
 	}
@@ -93,8 +93,8 @@ func (e *entry) firstSleepsLocked() bool {
 
 // wakesOf returns how often the first waiter for a name was woken.
 func wakesOf(c *Client, name string) uint16 {
-	e := c.names.lock(name)
-	defer e.unlock()
+	e := c.names.open(name)
+	defer e.close()
 	if e.queue.Len() == 0 {
 		return 0
 	}
@@ -726,8 +726,8 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	c, proxy := b.proxied(t, pollInterval(never))
 	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
 	sleeps := func() bool { // and has tried since it subscribed
-		e := c.names.lock("a")
-		defer e.unlock()
+		e := c.names.open("a")
+		defer e.close()
 		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}
 	first := mustTake(t, bg, l, opts)
@@ -978,8 +978,8 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		before := proxy.Count("SUBSCRIBE")
 		waiter := queueUp(t, leave, c, "a", forever)
 		eventually(t, "the waiter to subscribe and sleep", func() bool {
-			e := c.names.lock("a")
-			defer e.unlock()
+			e := c.names.open("a")
+			defer e.close()
 			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == claim.Asleep && c.hub.Confirmed(e.channel)
 		})
 		if !left.IsZero() && time.Since(left) < c.pauses.linger/2 {

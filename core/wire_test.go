@@ -64,7 +64,7 @@ func wireNames(t *testing.T, b *bundle) {
 		if lease.Name() != name || c.Lock(name).Name() != name {
 			t.Errorf("the lock %.20q is called %.20q", name, lease.Name())
 		}
-		b.wantFields(t, name, map[string]string{holdOf(lease).field: "1"})
+		b.wantFields(t, name, map[string]string{holdOf(lease).wire: "1"})
 		wantHeldByOther(t, c, name)
 		mustRelease(t, lease)
 		if got := fmt.Sprint(l.heard(t)); got != "[0]" {

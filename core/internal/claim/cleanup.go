@@ -79,8 +79,8 @@ type CleanupVerdict struct {
 	Pause   time.Duration // before the next attempt
 }
 
-// Settle decides what follows from an attempt.
-func (c *Cleanup) Settle(now time.Time, timeout time.Duration, r CleanupReply) (v CleanupVerdict) {
+// After decides what follows from an attempt.
+func (c *Cleanup) After(now time.Time, timeout time.Duration, r CleanupReply) (v CleanupVerdict) {
 	if !r.Sure {
 		c.move(straysHeldBack)
 	}

@@ -47,7 +47,7 @@ func TestCleanup_Settle(t *testing.T) {
 				t.Errorf("the first attempt is in %s", pause)
 			}
 			for _, try := range test.tries {
-				v := c.Settle(began.Add(try.at*time.Millisecond), timeout, try.reply)
+				v := c.After(began.Add(try.at*time.Millisecond), timeout, try.reply)
 				if v.Done != try.done || !v.Done && (v.Pause <= 0 || v.Pause > timeout) || v.GivenUp {
 					t.Fatalf("after %d ms: %+v, want done %v", try.at, v, try.done)
 				}
@@ -80,7 +80,7 @@ func TestCleanup_Expires(t *testing.T) {
 			began := time.Now()
 			c, _ := NewCleanup(test.left, began, lease, timeout)
 			for _, try := range test.tries {
-				if v := c.Settle(began.Add(try.at*time.Second), timeout, try.reply); v.GivenUp != try.expired {
+				if v := c.After(began.Add(try.at*time.Second), timeout, try.reply); v.GivenUp != try.expired {
 					t.Errorf("after %d s: %+v, want given up %v", try.at, v, try.expired)
 				}
 			}

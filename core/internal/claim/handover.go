@@ -39,7 +39,7 @@ type HandOverVerdict struct {
 	Accepted bool  // the heir is the holder
 	HeirErr  error // what the heir's Acquire returns; nil: see Dismiss, or it waits on
 	Dismiss  error // what all who had joined get; nil: they wait on
-	Over     bool  // the hold has ended; otherwise a release must free it
+	Ended    bool  // the hold has ended; otherwise a release must free it
 	Err      error // what Release returns, if Over
 	Heir     Left  // what goes with the heir's wire owner, if it holds the lock or waits on with it
 	KeepsOn  bool  // the heir waits on with the same wire owner
@@ -74,11 +74,11 @@ func (o HandOver) Verdict() (v HandOverVerdict) {
 	}
 	switch {
 	case o.Ended != nil:
-		v.Over, v.Err = true, o.Ended
+		v.Ended, v.Err = true, o.Ended
 	case o.Reply == NotExecuted:
 		return v
 	default:
-		v.Over, v.Err = true, o.Err
+		v.Ended, v.Err = true, o.Err
 		// After a retry, a missing hold may mean that an earlier try handed it over.
 		if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {
 			v.Err = ErrLockLost

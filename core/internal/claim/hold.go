@@ -26,8 +26,8 @@ func (s HoldState) String() string { return [...]string{"held", "freeing", "rele
 
 // A Hold is an owner's stay in the lock, from the grant to the last release or the loss.
 type Hold struct {
-	levels  Levels // one for each lease that is neither released nor expired
-	sure    Levels // Redis has at least these levels
+	levels  Counts // one for each lease that is neither released nor expired
+	sure    Counts // Redis has at least these levels
 	deepest int32  // highest number of shared levels ever sent to Redis
 	state   HoldState
 	stray   bool // an acquire may still arrive at Redis
@@ -37,7 +37,7 @@ type Hold struct {
 // NewHold returns the hold of an owner that is about to be granted the lock. left is what the owner's
 // commands may leave in Redis beside the grant.
 func NewHold(shared bool, left Left) Hold {
-	h := Hold{sure: Levels{}.Plus(shared), stray: left.Stray}
+	h := Hold{sure: Counts{}.Plus(shared), stray: left.Stray}
 	h.deepest = h.sure.Shared
 	return h
 }
@@ -49,10 +49,10 @@ func (h *Hold) State() HoldState { return h.state }
 func (h *Hold) Ended() bool { return h.state >= Released }
 
 // Levels returns the levels of the leases.
-func (h *Hold) Levels() Levels { return h.levels }
+func (h *Hold) Counts() Counts { return h.levels }
 
 // Sure returns the levels that Redis has at least.
-func (h *Hold) Sure() Levels { return h.sure }
+func (h *Hold) Sure() Counts { return h.sure }
 
 // Deepest returns the highest number of shared levels that Redis may ever have had.
 func (h *Hold) Deepest() int32 { return h.deepest }
@@ -84,7 +84,7 @@ func (h *Hold) Lose() bool {
 	if h.Ended() {
 		return false
 	}
-	h.levels = Levels{}
+	h.levels = Counts{}
 	return h.move(Lost)
 }
 
@@ -107,12 +107,12 @@ func EntryOf(shared bool) Entry {
 
 // Plan returns the levels to send to Redis: one for each lease, and the one that more adds. The
 // caller has the turn. ok is false if the owner may not enter: a reader cannot become a writer.
-func (h *Hold) Plan(more Entry) (_ Levels, ok bool) {
+func (h *Hold) Plan(more Entry) (_ Counts, ok bool) {
 	if machine.Strict && !h.Turn.Taken() {
 		panic("claim: a command was planned without the turn")
 	}
 	if more == ExclusiveEntry && h.sure.Exclusive == 0 {
-		return Levels{}, false
+		return Counts{}, false
 	}
 	to := h.levels
 	if more != NoEntry {
@@ -127,11 +127,11 @@ func (h *Hold) Plan(more Entry) (_ Levels, ok bool) {
 }
 
 // Confirm records the levels that Redis has, by the reply to a planned command.
-func (h *Hold) Confirm(n Levels) { h.sure = n }
+func (h *Hold) Confirm(n Counts) { h.sure = n }
 
 // Downgraded reports whether levels turn a writer's hold into a reader's. shared is the kind that the
 // hold began with.
-func Downgraded(shared bool, n Levels) bool { return !shared && n.Exclusive == 0 && n.Shared > 0 }
+func Downgraded(shared bool, n Counts) bool { return !shared && n.Exclusive == 0 && n.Shared > 0 }
 
 // MayStray records that an acquire of the hold may still arrive at Redis.
 func (h *Hold) MayStray(left Left) { h.stray = h.stray || left.Stray }

@@ -37,7 +37,7 @@ func TestHold_Levels(t *testing.T) {
 	h.Turn.Take()
 	h.Enter(false)
 	n, ok := h.Plan(SharedEntry)
-	if want := (Levels{1, 1}); !ok || n != want || h.Sure() != (Levels{1, 0}) || h.Deepest() != 1 {
+	if want := (Counts{1, 1}); !ok || n != want || h.Sure() != (Counts{1, 0}) || h.Deepest() != 1 {
 		t.Errorf("a writer that reads: %+v, %v, sure %+v, deepest %d", n, ok, h.Sure(), h.Deepest())
 	}
 	h.Confirm(n)
@@ -46,7 +46,7 @@ func TestHold_Levels(t *testing.T) {
 		t.Errorf("after the downgrade: last %v, %s", last, h.State())
 	}
 	n, _ = h.Plan(NoEntry)
-	if !Downgraded(false, n) || h.Sure() != (Levels{0, 1}) {
+	if !Downgraded(false, n) || h.Sure() != (Counts{0, 1}) {
 		t.Errorf("a downgrade: %+v, sure %+v", n, h.Sure())
 	}
 	if _, ok := h.Plan(ExclusiveEntry); ok {
@@ -56,7 +56,7 @@ func TestHold_Levels(t *testing.T) {
 		t.Errorf("after the last lease: last %v, %s", last, h.State())
 	}
 	// The levels of the last release are sure until Redis has answered: a re-entry may get the turn.
-	if n, _ := h.Plan(NoEntry); n.Total() != 0 || h.Sure() != (Levels{0, 1}) {
+	if n, _ := h.Plan(NoEntry); n.Total() != 0 || h.Sure() != (Counts{0, 1}) {
 		t.Errorf("the last release: %+v, sure %+v", n, h.Sure())
 	}
 	h.Enter(true)

@@ -14,10 +14,10 @@ type Left struct {
 func AfterAcquire(granted, stray bool) Left { return Left{There: granted || stray, Stray: stray} }
 
 // AfterRelease returns what is left by a release. answered reports whether Redis replied that the
-// hold was freed or missing. rest reports whether keys beside the hash may be left. stray is what
+// hold was freed or missing. leftovers reports whether keys beside the hash may be left. stray is what
 // Hold.Strays returns.
-func AfterRelease(answered, rest, stray bool) Left {
-	return Left{There: !answered || rest, Stray: stray}
+func AfterRelease(answered, leftovers, stray bool) Left {
+	return Left{There: !answered || leftovers, Stray: stray}
 }
 
 // AfterLoss returns what is left by a hold that was lost or that Close ended. stray is what

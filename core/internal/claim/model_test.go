@@ -346,7 +346,7 @@ func (m *modelTest) step(id int, classes []Class) {
 		d := time.Duration(m.r.IntN(30)) * scale
 		m.event("%d pass", d)
 		m.at = m.at.Add(d)
-		if _, over := m.q.rotation.restsFor(m.at); over {
+		if _, over := m.q.rotation.pausesFor(m.at); over {
 			m.q.Wake()
 			m.n.call()
 		}

@@ -125,9 +125,9 @@ func (q *Queue[T]) Next(w *Waiter[T], now clock.Moment) (Step, time.Duration) {
 	}
 	// Ready or Asleep.
 	if left > 0 && w.Class != RedisQueue {
-		rest, over := q.rotation.restsFor(now)
-		if rest > 0 {
-			return Sleep, min(left, rest)
+		pause, over := q.rotation.pausesFor(now)
+		if pause > 0 {
+			return Sleep, min(left, pause)
 		}
 		if over {
 			q.Wake() // all waiters at the front slept until now
@@ -387,8 +387,8 @@ func (q *Queue[T]) NotHanded(w *Waiter[T]) {
 func (q *Queue[T]) HandedOver(now clock.Moment) { q.rotation.handedOver(now) }
 
 // Freeing begins the release of the last hold of this process. After a streak, the waiters at the
-// front rest. echoes is how many messages of this release the process will receive itself. It is 0
-// if Redis cannot count listeners; then the first message ends the rest.
+// front pause. echoes is how many messages of this release the process will receive itself. It is 0
+// if Redis cannot count listeners; then the first message ends the pause.
 func (q *Queue[T]) Freeing(now clock.Moment, echoes int) {
 	over := q.rotation.streakOver(now)
 	q.rotation.moves, q.refusedAt = 0, 0

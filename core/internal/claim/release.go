@@ -13,7 +13,7 @@ const (
 // An Exit is what is known when a lease has left its hold and Redis is to be told.
 type Exit struct {
 	Ended     bool   // the hold has ended
-	Levels    Levels // of the leases that remain
+	Counts    Counts // of the leases that remain
 	Deepest   int32  // Hold.Deepest: a hand-over would leave the time-out keys of read levels
 	HandsOver bool   // the kind has a hand-over, and the client is open
 
@@ -28,7 +28,7 @@ func (e Exit) Verdict() Way {
 	switch {
 	case e.Ended:
 		return AlreadyOver
-	case e.Levels.Total() > 0:
+	case e.Counts.Total() > 0:
 		return LowersCount
 	case e.HandsOver && e.Deepest == 0 && e.Heir && e.SameKind && (!e.Queued || e.Place.There):
 		return HandsOver
@@ -41,7 +41,7 @@ type Release struct {
 	Err       error // the command's error; nil: Redis has answered
 	Loss      error // what a hold that is missing was lost by
 	There     bool  // Redis had the hold
-	Rest      bool  // keys beside the lock's hash may be left
+	Leftovers bool  // keys beside the lock's hash may be left
 	Stray     bool  // a try had no answer
 	WrongKind bool  // Err says that a key has another type
 	Failed    bool  // Err is of a kind that may follow a write
@@ -66,7 +66,7 @@ const (
 // A ReleaseVerdict says what follows from a release.
 type ReleaseVerdict struct {
 	Err     error
-	Over    bool // the hold had ended before, and nothing else follows
+	Ended   bool // the hold had ended before, and nothing else follows
 	Deliver bool // waiters get the record
 	Clean   Left
 	Call    CleanUpCall
@@ -76,7 +76,7 @@ type ReleaseVerdict struct {
 // Verdict decides.
 func (r Release) Verdict() (v ReleaseVerdict) {
 	if r.Ended != nil {
-		return ReleaseVerdict{Err: r.Ended, Over: true}
+		return ReleaseVerdict{Err: r.Ended, Ended: true}
 	}
 	// A try of this release whose reply was lost may have freed the hold. With a record, a later
 	// try finds that until it has expired.
@@ -90,7 +90,7 @@ func (r Release) Verdict() (v ReleaseVerdict) {
 	}
 	answered := r.Err == nil
 	v.Deliver = v.Err == nil && r.Records
-	v.Clean = AfterRelease(answered, r.Rest, r.Strays)
+	v.Clean = AfterRelease(answered, r.Leftovers, r.Strays)
 	switch {
 	case missing, r.Records && r.Failed, r.WrongKind:
 		v.Call, v.Alone = PlainCall, r.WrongKind

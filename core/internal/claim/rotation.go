@@ -10,8 +10,8 @@ import (
 
 // A streak of hand-overs within this process ends after streakMoves of them, or after streakTime.
 // Then the lock is freed, and other processes that listen for the release have the first chance to
-// acquire it. The waiters here rest for a moment, or until they hear that another process has freed
-// it. Without the rest, a process that is a few microseconds faster would keep the lock for
+// acquire it. The waiters here pause for a moment, or until they hear that another process has freed
+// it. Without the pause, a process that is a few microseconds faster would keep the lock for
 // seconds.
 const (
 	streakMoves = 64
@@ -23,19 +23,19 @@ type phase uint8
 
 const (
 	running  phase = iota // they may
-	yielding              // they rest: a streak has ended, and the release is under way
-	resting               // they rest until mark: other processes listen and have the first chance
+	yielding              // they pause: a streak has ended, and the release is under way
+	pausing               // they pause until mark: other processes listen and have the first chance
 )
 
 var phases = machine.New("a name",
-	machine.Transition[phase]{From: running, To: yielding, When: "a streak of hand-overs ends: the release is under way, and the waiters here rest"},
-	machine.Transition[phase]{From: yielding, To: resting, When: "the release was published to other processes, or nothing can tell whether it was: they have the first chance, 2 ms"},
+	machine.Transition[phase]{From: running, To: yielding, When: "a streak of hand-overs ends: the release is under way, and the waiters here pause"},
+	machine.Transition[phase]{From: yielding, To: pausing, When: "the release was published to other processes, or nothing can tell whether it was: they have the first chance, 2 ms"},
 	machine.Transition[phase]{From: yielding, To: running, When: "only this process listens, or a waiter of it is granted the lock"},
-	machine.Transition[phase]{From: resting, To: running, When: "another process has released the lock, the 2 ms are over, or a waiter of this process is granted the lock"},
+	machine.Transition[phase]{From: pausing, To: running, When: "another process has released the lock, the 2 ms are over, or a waiter of this process is granted the lock"},
 	machine.Transition[phase]{From: running, To: running, When: "a release, a message or a grant without a streak"},
 )
 
-func (p phase) String() string { return [...]string{"running", "yielding", "resting"}[p] }
+func (p phase) String() string { return [...]string{"running", "yielding", "pausing"}[p] }
 
 // Listeners says whether other processes listened to a release.
 type Listeners uint8
@@ -48,9 +48,9 @@ const (
 
 // A rotation shares a lock between this process and others. Its fields depend on the phase.
 type rotation struct {
-	mark   clock.Moment // running: when the streak began; resting: when the rest ends
+	mark   clock.Moment // running: when the streak began; pausing: when the pause ends
 	moves  uint8        // hand-overs of the streak; stays at 255
-	echoes uint8        // yielding, resting: messages to come that this process published itself
+	echoes uint8        // yielding, pausing: messages to come that this process published itself
 	phase  phase
 }
 
@@ -71,7 +71,7 @@ func (r *rotation) handedOver(now clock.Moment) {
 	}
 }
 
-// yield begins a rest at the end of a streak. echoes is how many messages of the release this
+// yield begins a pause at the end of a streak. echoes is how many messages of the release this
 // process will receive itself.
 func (r *rotation) yield(echoes int) {
 	if r.move(yielding) {
@@ -79,10 +79,10 @@ func (r *rotation) yield(echoes int) {
 	}
 }
 
-// freed handles the outcome of a release. It reports whether the waiters at the front rest.
+// freed handles the outcome of a release. It reports whether the waiters at the front pause.
 func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
 	r.moves = 0
-	if r.phase == yielding && others != NoListeners && r.move(resting) {
+	if r.phase == yielding && others != NoListeners && r.move(pausing) {
 		r.mark = until
 		return true
 	}
@@ -90,8 +90,8 @@ func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
 	return false
 }
 
-// heard handles a message. It reports whether waiters should try. During a rest, this process's own
-// messages are ignored. A message from another process ends the rest, because that process has
+// heard handles a message. It reports whether waiters should try. During a pause, this process's own
+// messages are ignored. A message from another process ends the pause, because that process has
 // freed the lock.
 func (r *rotation) heard() bool {
 	if r.phase != running && r.echoes > 0 {
@@ -102,13 +102,13 @@ func (r *rotation) heard() bool {
 	return true
 }
 
-// restsFor returns how long the waiters at the front rest unless they are woken. over reports
-// whether a rest ends now.
-func (r *rotation) restsFor(now clock.Moment) (rest time.Duration, over bool) {
+// pausesFor returns how long the waiters at the front pause unless they are woken. over reports
+// whether a pause ends now.
+func (r *rotation) pausesFor(now clock.Moment) (pause time.Duration, over bool) {
 	switch r.phase {
 	case yielding:
 		return Forever, false
-	case resting:
+	case pausing:
 		if left := r.mark.Since(now); left > 0 {
 			return left, false
 		}

@@ -53,7 +53,7 @@ func handOverTable() string {
 
 func endOf(o HandOver, v HandOverVerdict) string {
 	switch {
-	case !v.Over:
+	case !v.Ended:
 		return "freed by a plain release"
 	case o.Ended != nil:
 		return "lost"
@@ -75,7 +75,7 @@ func cleanedUp(v HandOverVerdict) string {
 
 func releaseReturns(v HandOverVerdict) string {
 	switch {
-	case !v.Over:
+	case !v.Ended:
 		return "what that release returns"
 	case v.Err == nil:
 		return "nil"

@@ -67,16 +67,16 @@ func checkHandOver(t *testing.T, o HandOver, v HandOverVerdict) {
 		"a stray of the heir is forgotten":                    o.Stray && !(v.Accepted || v.KeepsOn) && !v.CleanHeir.Stray || o.Stray && !v.Heir.Stray,
 		"a stray of the heir's place is forgotten":            (v.Accepted || v.KeepsOn) && o.Place.Stray && !v.Heir.Stray,
 		"the place of a waiter is freed":                      v.KeepsOn && !v.CleanHeir.None(),
-		"a command that failed for sure ends the hold":        o.Reply == NotExecuted && o.Ended == nil && (v.Over || !v.CleanHold.None()),
-		"the hold does not end":                               o.Reply != NotExecuted && !v.Over,
+		"a command that failed for sure ends the hold":        o.Reply == NotExecuted && o.Ended == nil && (v.Ended || !v.CleanHold.None()),
+		"the hold does not end":                               o.Reply != NotExecuted && !v.Ended,
 		"a hold that ended before returns another error":      o.Ended != nil && v.Err != o.Ended,
-		"a hold that may be there is forgotten":               v.Over && o.Err != nil && !v.CleanHold.There,
-		"a stray of the hold is forgotten":                    v.Over && o.HoldStray && !v.CleanHold.Stray,
+		"a hold that may be there is forgotten":               v.Ended && o.Err != nil && !v.CleanHold.There,
+		"a stray of the hold is forgotten":                    v.Ended && o.HoldStray && !v.CleanHold.Stray,
 		"a lost hold is released":                             o.Reply == NotHeld && o.Ended == nil && !o.Stray && v.Err != ErrLockLost,
 		"a hold that a retry missed is lost":                  o.Reply == NotHeld && o.Ended == nil && o.Stray && o.LeaseLeft && v.Err != nil,
 		"an unknown outcome is nobody's error":                o.Reply == Unknown && (v.Dismiss != errDown || o.Ended == nil && v.Err != errDown),
 		"too few replicas are nobody's error":                 o.Unproven != nil && v.Dismiss != errReplica,
-		"nobody tries":                                        v.Over && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
+		"nobody tries":                                        v.Ended && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
 		"somebody tries in vain":                              v.Accepted && v.Wake,
 	} {
 		if wrong {
@@ -124,7 +124,7 @@ func TestRelease_AllVerdicts(t *testing.T) {
 	for combination := range 1 << 11 {
 		b := bits(combination)
 		r := Release{
-			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Rest: b(), Stray: b(), WrongKind: b(), Failed: b(),
+			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Leftovers: b(), Stray: b(), WrongKind: b(), Failed: b(),
 			Ended: errIf(b(), ErrLockLost), LeaseLeft: b(), Strays: b(), Records: b(), RecordOld: b(),
 		}
 		if r.Err == nil {
@@ -134,11 +134,11 @@ func TestRelease_AllVerdicts(t *testing.T) {
 		earlier := r.Stray && (r.LeaseLeft && !r.Records || r.RecordOld && r.Records)
 		missing := r.Err == nil && !r.There && !earlier
 		for what, wrong := range map[string]bool{
-			"a hold that ended before has a second end": r.Ended != nil && v != ReleaseVerdict{Err: r.Ended, Over: true},
+			"a hold that ended before has a second end": r.Ended != nil && v != ReleaseVerdict{Err: r.Ended, Ended: true},
 			"a command's error is lost":                 r.Ended == nil && r.Err != nil && v.Err != errDown,
 			"a hold that is missing was not lost":       r.Ended == nil && missing && v.Err != ErrLockLost,
 			"a hold is lost that was there":             r.Ended == nil && r.Err == nil && !missing && v.Err != nil,
-			"a hold that may be there is forgotten":     r.Ended == nil && (r.Err != nil || r.Rest) && !v.Clean.There,
+			"a hold that may be there is forgotten":     r.Ended == nil && (r.Err != nil || r.Leftovers) && !v.Clean.There,
 			"a stray is forgotten":                      r.Ended == nil && v.Clean.Stray != r.Strays,
 			"a record is delivered that is not there":   v.Deliver && (v.Err != nil || !r.Records),
 			"a record is not delivered":                 r.Ended == nil && r.Records && v.Err == nil && !v.Deliver,
@@ -163,10 +163,10 @@ func TestExit_AllVerdicts(t *testing.T) {
 		b := bits(combination)
 		x := Exit{Ended: b(), HandsOver: b(), Heir: b(), SameKind: b(), Queued: b(), Place: Left{There: b(), Stray: b()}}
 		if b() {
-			x.Levels = Levels{1, 0}
+			x.Counts = Counts{1, 0}
 		}
 		if b() {
-			x.Levels.Shared = 2
+			x.Counts.Shared = 2
 		}
 		if b() {
 			x.Deepest = 1
@@ -175,7 +175,7 @@ func TestExit_AllVerdicts(t *testing.T) {
 		switch inPlace := x.Place.There || !x.Queued; {
 		case x.Ended:
 			want = AlreadyOver
-		case x.Levels != Levels{}:
+		case x.Counts != Counts{}:
 			want = LowersCount
 		case x.HandsOver && x.Heir && x.SameKind && x.Deepest == 0 && inPlace:
 			want = HandsOver
@@ -326,10 +326,10 @@ func TestMissing_Verdicts(t *testing.T) {
 func TestPhase_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
 	allowed := map[[2]phase]bool{
-		{running, running}: true, {running, yielding}: true, {yielding, running}: true, {yielding, resting}: true, {resting, running}: true,
+		{running, running}: true, {running, yielding}: true, {yielding, running}: true, {yielding, pausing}: true, {pausing, running}: true,
 	}
-	for from := running; from <= resting; from++ {
-		for to := running; to <= resting; to++ {
+	for from := running; from <= pausing; from++ {
+		for to := running; to <= pausing; to++ {
 			r := rotation{phase: from}
 			refused := panics(func() { r.move(to) })
 			if refused == allowed[[2]phase{from, to}] {

@@ -329,8 +329,8 @@ func (h *Hub) kindsLocked(c *Channel) [kinds]bool {
 	return h.kinds
 }
 
-// lose records that the connection to a node is lost, and reports it if that is new.
-func (h *Hub) lose(node *redis.Client, err error) {
+// dropNode records that the connection to a node is lost, and reports it if that is new.
+func (h *Hub) dropNode(node *redis.Client, err error) {
 	h.mu.Lock()
 	known := h.lost[node]
 	h.lost[node] = true

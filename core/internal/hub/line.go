@@ -105,7 +105,7 @@ func (l *line) run() {
 			failures = 0
 		}
 		if routes > 0 && l.hub.ctx.Err() == nil {
-			l.hub.lose(l.node, err)
+			l.hub.dropNode(l.node, err)
 		}
 		if !l.hub.sleep(pause(failures)) {
 			return

@@ -15,10 +15,10 @@ var Fair = func() *Kind {
 	k.Acquire = func(s Settings, t Try) lua.Call {
 		return lua.AcquireFair(s.fair(t.Key), t.Wire, t.Lease, t.NotAfter, s.FairAbsentPause)
 	}
-	k.HandOver = func(s Settings, c Counts, to string, lease time.Duration) lua.Call {
+	k.HandOver = func(s Settings, c Hold, to string, lease time.Duration) lua.Call {
 		return lua.PassFair(s.fair(c.Key), c.Wire, to, lease)
 	}
-	k.Release = func(s Settings, c Counts) lua.Call { return lua.ReleaseFair(s.fair(c.Key), c.Wire) }
+	k.Release = func(s Settings, c Hold) lua.Call { return lua.ReleaseFair(s.fair(c.Key), c.Wire) }
 	k.Force = func(s Settings, key string, fields []string) lua.Call {
 		return lua.ForceReleaseFair(s.fair(key), fields)
 	}

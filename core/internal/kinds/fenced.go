@@ -15,7 +15,7 @@ var (
 		k.Acquire = func(_ Settings, t Try) lua.Call {
 			return lua.AcquireFenced(t.Key, wire.TokenCounter(t.Key), t.Wire, t.Lease)
 		}
-		k.HandOver = func(_ Settings, c Counts, to string, lease time.Duration) lua.Call {
+		k.HandOver = func(_ Settings, c Hold, to string, lease time.Duration) lua.Call {
 			return lua.PassFenced(c.Key, wire.TokenCounter(c.Key), c.Wire, to, lease)
 		}
 	})
@@ -23,7 +23,7 @@ var (
 		k.Acquire = func(s Settings, t Try) lua.Call {
 			return lua.AcquireFencedFair(s.fencedFair(t.Key), t.Wire, t.Lease, t.NotAfter, s.FairAbsentPause)
 		}
-		k.HandOver = func(s Settings, c Counts, to string, lease time.Duration) lua.Call {
+		k.HandOver = func(s Settings, c Hold, to string, lease time.Duration) lua.Call {
 			return lua.PassFencedFair(s.fencedFair(c.Key), c.Wire, to, lease)
 		}
 	})
@@ -31,7 +31,7 @@ var (
 		k.Acquire = func(_ Settings, t Try) lua.Call {
 			return lua.AcquireFencedWrite(t.Key, wire.TokenCounter(t.Key), wire.WriteField(t.Wire), t.Lease)
 		}
-		k.HandOver = func(_ Settings, c Counts, to string, lease time.Duration) lua.Call {
+		k.HandOver = func(_ Settings, c Hold, to string, lease time.Duration) lua.Call {
 			return lua.PassFenced(c.Key, wire.TokenCounter(c.Key), wire.WriteField(c.Wire), wire.WriteField(to), lease)
 		}
 	})

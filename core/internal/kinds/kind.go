@@ -38,12 +38,12 @@ type Kind struct {
 	Channel func(key, owner string) string
 	Acquire func(s Settings, t Try) lua.Call
 	// HandOver moves the lock to another wire owner; nil: the kind has no hand-over.
-	HandOver func(s Settings, c Counts, to string, lease time.Duration) lua.Call
-	Update   func(s Settings, c Counts, lease time.Duration) lua.Call
-	Release  func(s Settings, c Counts) lua.Call
+	HandOver func(s Settings, c Hold, to string, lease time.Duration) lua.Call
+	Update   func(s Settings, c Hold, lease time.Duration) lua.Call
+	Release  func(s Settings, c Hold) lua.Call
 	// Unmark is a release that also removes marks of the grant; nil: the kind has none.
-	Unmark func(s Settings, c Counts, r lua.Removal) lua.Call
-	Renew  func(c Counts) lua.Renewable
+	Unmark func(s Settings, c Hold, r lua.Removal) lua.Call
+	Renew  func(c Hold) lua.Renewable
 	Force  func(s Settings, key string, fields []string) lua.Call
 
 	// Field returns the field of a wire owner in the lock's hash.
@@ -57,7 +57,7 @@ type Kind struct {
 
 	// Look and Record are those of a Once, and nil for other kinds.
 	Look   func(t *Terms, key string) lua.Call
-	Record func(s Settings, c Counts, r lua.Record) lua.Call
+	Record func(s Settings, c Hold, r lua.Record) lua.Call
 	// Terms are what a Once demands. They are zero for other kinds.
 	Terms
 }
@@ -93,10 +93,10 @@ type Try struct {
 
 // Counts is how often a hold is entered, in Redis or as it should be there. Without levels, Redis
 // has no hold.
-type Counts struct {
+type Hold struct {
 	Terms     *Terms // what a Once demands; zero for other kinds
 	Key, Wire string
-	claim.Levels
+	claim.Counts
 	Deepest int32 // the highest number of shared levels that it has ever had
 	// Need is the TTL that the leases need, if one is shared; else 0. A stray may have shortened the
 	// time-out keys of the shared levels, so each change of the levels sets them anew.
@@ -135,7 +135,7 @@ func (k *Kind) Class() claim.Class {
 }
 
 // Free returns the call that frees a hold and removes marks of its grant.
-func (k *Kind) Free(s Settings, c Counts, r lua.Removal) lua.Call {
+func (k *Kind) Free(s Settings, c Hold, r lua.Removal) lua.Call {
 	if k.Unmark == nil {
 		return k.Release(s, c)
 	}

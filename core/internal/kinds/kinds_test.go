@@ -70,7 +70,7 @@ func TestFenced(t *testing.T) {
 		if k.HandOver == nil {
 			continue
 		}
-		if got := draws(k.HandOver(Settings{}, Counts{Key: "a", Wire: "w"}, "v", 1)); got != k.Fenced() {
+		if got := draws(k.HandOver(Settings{}, Hold{Key: "a", Wire: "w"}, "v", 1)); got != k.Fenced() {
 			t.Errorf("%s: a hand-over with a token: %v", k.Name, got)
 		}
 	}

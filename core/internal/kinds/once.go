@@ -14,7 +14,7 @@ var Once = func() Kind {
 		return lua.OnceAcquire(t.Key, t.Terms.RecordKey, t.Wire, t.Lease, t.Terms.Marks)
 	}
 	k.Look = func(t *Terms, key string) lua.Call { return lua.OnceLook(key, t.RecordKey, t.Marks.Binding) }
-	k.Record = func(s Settings, c Counts, r lua.Record) lua.Call {
+	k.Record = func(s Settings, c Hold, r lua.Record) lua.Call {
 		return lua.OnceRecord(c.Key, c.Terms.RecordKey, c.Wire, c.Total(), r, s.announce(wire.LockChannel(c.Key)))
 	}
 	k.Commands = []Commands{{
@@ -34,6 +34,6 @@ type Terms struct {
 }
 
 // Marked is the Unmark of a Once whose grants leave marks.
-func Marked(s Settings, c Counts, r lua.Removal) lua.Call {
+func Marked(s Settings, c Hold, r lua.Removal) lua.Call {
 	return lua.OnceRelease(c.Key, c.Terms.RecordKey, c.Wire, r, s.announce(wire.LockChannel(c.Key)))
 }

@@ -12,12 +12,12 @@ var Plain = &Kind{
 	Name:    "lock",
 	Channel: lockChannel,
 	Acquire: func(_ Settings, t Try) lua.Call { return lua.Acquire(t.Key, t.Wire, t.Lease) },
-	HandOver: func(_ Settings, c Counts, to string, lease time.Duration) lua.Call {
+	HandOver: func(_ Settings, c Hold, to string, lease time.Duration) lua.Call {
 		return lua.Pass(c.Key, c.Wire, to, lease)
 	},
 	Update:  updateHash,
 	Release: releaseHash,
-	Renew:   func(c Counts) lua.Renewable { return lua.Renewable{Key: c.Key, Field: c.Wire} },
+	Renew:   func(c Hold) lua.Renewable { return lua.Renewable{Key: c.Key, Field: c.Wire} },
 	Force: func(s Settings, key string, fields []string) lua.Call {
 		return lua.ForceRelease(key, fields, s.announce(wire.LockChannel(key)))
 	},
@@ -30,10 +30,10 @@ func lockChannel(key, _ string) string { return wire.LockChannel(key) }
 
 func ownerField(owner string) string { return owner }
 
-func updateHash(_ Settings, c Counts, lease time.Duration) lua.Call {
+func updateHash(_ Settings, c Hold, lease time.Duration) lua.Call {
 	return lua.Update(c.Key, c.Wire, c.Total(), lease)
 }
 
-func releaseHash(s Settings, c Counts) lua.Call {
+func releaseHash(s Settings, c Hold) lua.Call {
 	return lua.Release(c.Key, c.Wire, s.announce(wire.LockChannel(c.Key)))
 }

@@ -41,7 +41,7 @@ var (
 		Acquire: func(_ Settings, t Try) lua.Call {
 			return lua.AcquireWrite(t.Key, wire.WriteField(t.Wire), t.Lease)
 		},
-		HandOver: func(_ Settings, c Counts, to string, lease time.Duration) lua.Call {
+		HandOver: func(_ Settings, c Hold, to string, lease time.Duration) lua.Call {
 			return lua.Pass(c.Key, wire.WriteField(c.Wire), wire.WriteField(to), lease)
 		},
 		Update:   updateReadWrite,
@@ -74,7 +74,7 @@ func writers(fields []string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !wire.IsWriteField(f) })
 }
 
-func updateReadWrite(s Settings, c Counts, lease time.Duration) lua.Call {
+func updateReadWrite(s Settings, c Hold, lease time.Duration) lua.Call {
 	h := lua.ReadWriteHold{
 		Key:          c.Key,
 		Timeouts:     c.timeouts(),
@@ -88,12 +88,12 @@ func updateReadWrite(s Settings, c Counts, lease time.Duration) lua.Call {
 	return lua.UpdateReadWrite(h, max(lease, c.Need), s.announce(wire.ReadWriteChannel(c.Key)))
 }
 
-func releaseReadWrite(s Settings, c Counts) lua.Call {
-	c.Levels, c.Need = claim.Levels{}, 0
+func releaseReadWrite(s Settings, c Hold) lua.Call {
+	c.Counts, c.Need = claim.Counts{}, 0
 	return updateReadWrite(s, c, 0)
 }
 
-func renewReadWrite(c Counts) lua.Renewable {
+func renewReadWrite(c Hold) lua.Renewable {
 	r := lua.Renewable{Key: c.Key, Field: c.Wire, Timeouts: c.timeouts()[:c.Shared]}
 	if c.Exclusive > 0 {
 		r.Field = wire.WriteField(c.Wire)
@@ -102,7 +102,7 @@ func renewReadWrite(c Counts) lua.Renewable {
 }
 
 // timeouts returns the keys of all shared levels that the hold has ever had.
-func (c Counts) timeouts() []string {
+func (c Hold) timeouts() []string {
 	keys := make([]string, c.Deepest)
 	for i := range keys {
 		keys[i] = wire.ReadTimeout(c.Key, c.Wire, i+1)

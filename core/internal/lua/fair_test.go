@@ -874,7 +874,7 @@ func TestFairReleaseInTwo(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := ReleaseFair(fairLock, owner(0))
-	alone, ok := whole.WithoutRest()
+	alone, ok := whole.HashAlone()
 	if !ok || !mustFlag(t, f.rdb, alone) || f.rdb.Exists(ctx(), key).Val() != 0 {
 		t.Fatal("the hash was not freed")
 	}
@@ -909,7 +909,7 @@ func TestWithoutRest(t *testing.T) {
 		"once, with record": {OnceRecord(key, "record", owner(0), 0, Record{Value: "done", TTL: time.Second}, fairAnnouncement), false},
 		"acquire":           {AcquireFair(fairLock, owner(0), lease, 0, 0), false},
 	} {
-		alone, ok := test.call.WithoutRest()
+		alone, ok := test.call.HashAlone()
 		if ok != test.want {
 			t.Errorf("%s: %v, want %v", name, ok, test.want)
 		}
@@ -1021,7 +1021,7 @@ func TestFairManyLeave(t *testing.T) {
 	if c := one(1); !c.Joins(one(2)) || c.Joins(Release(key, owner(2), fairAnnouncement)) {
 		t.Error("which calls can be joined is wrong")
 	}
-	if _, ok := Join([]Call{one(1), one(2)}).WithoutRest(); ok {
+	if _, ok := Join([]Call{one(1), one(2)}).HashAlone(); ok {
 		t.Error("several releases are split")
 	}
 	for range 2 { // a repeat

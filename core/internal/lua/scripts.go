@@ -432,11 +432,11 @@ func Join(calls []Call) Call {
 	return joined
 }
 
-// WithoutRest returns a call that frees the hold using only the lock's hash, for a release that
+// HashAlone returns a call that frees the hold using only the lock's hash, for a release that
 // needs more keys. It notifies no waiter that is found through another key. The original call must
 // be sent later for the rest; it then replies that the hold is gone. ok is false for a call that
 // cannot be split without loss.
-func (c Call) WithoutRest() (_ Call, ok bool) {
+func (c Call) HashAlone() (_ Call, ok bool) {
 	if c.args == nil {
 		return Call{}, false
 	}
@@ -682,7 +682,7 @@ func (c Call) ReadUpdate(reply any) (updated bool, err error) {
 
 // ReadRelease reads the reply of a release. It reports false if the hold was gone, and returns how
 // many clients received the message, which only Release and UpdateReadWrite count.
-func (c Call) ReadRelease(reply any) (freed bool, listeners int, err error) {
+func (c Call) ReadRelease(reply any) (freed bool, receivers int, err error) {
 	n, ok := reply.(int64)
 	switch {
 	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate:

@@ -39,7 +39,7 @@ func New[T any](slack time.Duration, fire func(due []T)) *Schedule[T] {
 		slack: slack,
 		began: time.Now(),
 	}
-	s.loop = NewLoop(s.look)
+	s.loop = NewLoop(s.ringDue)
 	return s
 }
 
@@ -83,7 +83,7 @@ func (s *Schedule[T]) Len() int {
 // Close stops the schedule after a running fire. It never fires the remaining entries.
 func (s *Schedule[T]) Close() { s.loop.Close() }
 
-func (s *Schedule[T]) look() (sleep time.Duration) {
+func (s *Schedule[T]) ringDue() (sleep time.Duration) {
 	due, sleep := s.takeDue()
 	if len(due) > 0 {
 		s.fire(due)

@@ -108,7 +108,7 @@ type Watchdog[H any] struct {
 // New starts a watchdog.
 func New[H any](cfg Config[H]) *Watchdog[H] {
 	w := &Watchdog[H]{cfg: cfg, ring: newRing[H](cfg.Interval), sleeps: never}
-	w.loop = schedule.NewLoop(w.look)
+	w.loop = schedule.NewLoop(w.renewDue)
 	return w
 }
 
@@ -195,7 +195,7 @@ func (w *Watchdog[H]) retry(failures uint8) time.Duration {
 }
 
 // look sends due items, each batch on its own goroutine, so that a hung node does not delay others.
-func (w *Watchdog[H]) look() (sleep time.Duration) {
+func (w *Watchdog[H]) renewDue() (sleep time.Duration) {
 	batches, sleep := w.due()
 	for _, batch := range batches {
 		w.sending.Go(func() { w.renew(batch) })
@@ -261,7 +261,7 @@ func (w *Watchdog[H]) renew(batch []*Item[H]) {
 		if v == Refused && len(batch) > 1 {
 			refused = append(refused, batch[i])
 		} else {
-			w.settle(batch[i], v)
+			w.handle(batch[i], v)
 		}
 	}
 	w.renewAlone(refused)
@@ -280,7 +280,7 @@ func (w *Watchdog[H]) renewAlone(refused []*Item[H]) {
 			}
 			v = w.cfg.Send([]*Item[H]{it})[0]
 		}
-		w.settle(it, v)
+		w.handle(it, v)
 	}
 }
 
@@ -296,7 +296,7 @@ func (w *Watchdog[H]) resend(it *Item[H]) bool {
 	return true
 }
 
-func (w *Watchdog[H]) settle(it *Item[H], v Verdict) {
+func (w *Watchdog[H]) handle(it *Item[H], v Verdict) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

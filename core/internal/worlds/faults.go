@@ -77,7 +77,7 @@ func (m *Model) crash(s *State, client int) bool {
 	alive := false
 	for i := int(s.n) - 1; i >= 0; i-- {
 		if msg := s.messages[i]; msg.op != opForce && m.client(ownerOf(msg.from)) == client && msg.role != stray {
-			s.abandon(i)
+			s.giveUp(i)
 		}
 	}
 	for o := range m.Clients {

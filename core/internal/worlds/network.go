@@ -16,8 +16,8 @@ func (s *State) remove(i int) {
 	s.messages[s.n] = message{}
 }
 
-// abandon gives up on a message. If it has no reply yet, it becomes a stray. Otherwise it is gone.
-func (s *State) abandon(i int) {
+// giveUp gives up on a message. If it has no reply yet, it becomes a stray. Otherwise it is gone.
+func (s *State) giveUp(i int) {
 	msg := &s.messages[i]
 	if msg.reply != none {
 		s.remove(i)
@@ -35,7 +35,7 @@ func (s *State) drop(i int) {
 			return
 		}
 	}
-	s.abandon(i)
+	s.giveUp(i)
 }
 
 // has reports whether an owner's current wire owner has a message of a role in flight.

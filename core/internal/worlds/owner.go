@@ -30,13 +30,13 @@ type stay struct {
 	unsure     bool       // Redis may have another count than the leases.
 }
 
-func (own *owner) excl() uint8    { return uint8(own.hold.Levels().Exclusive) }
-func (own *owner) shared() uint8  { return uint8(own.hold.Levels().Shared) }
+func (own *owner) excl() uint8    { return uint8(own.hold.Counts().Exclusive) }
+func (own *owner) shared() uint8  { return uint8(own.hold.Counts().Shared) }
 func (own *owner) deepest() uint8 { return uint8(own.hold.Deepest()) }
 
 // holds reports whether the owner has the lock, as far as it knows.
 func (own *owner) holds() bool {
-	return own.hold.State() == claim.Held && own.hold.Levels().Total() > 0
+	return own.hold.State() == claim.Held && own.hold.Counts().Total() > 0
 }
 
 // idle reports whether the owner neither waits nor has a hold.
@@ -158,7 +158,7 @@ func (m *Model) renew(s *State, o int) bool {
 
 // exit returns how a lease is released in Redis, unless a waiter can be its heir.
 func (own *owner) exit(shared bool) claim.Way {
-	return claim.Exit{Levels: own.hold.Levels().Minus(shared)}.Verdict()
+	return claim.Exit{Counts: own.hold.Counts().Minus(shared)}.Verdict()
 }
 
 // lower releases one of several levels.

@@ -94,20 +94,20 @@ func (st *stepper) messageSteps(i int) {
 	if msg.role == change {
 		st.do(about("sent again for lack of a reply"), func(s *State) (bool, error) {
 			s.losses--
-			s.abandon(i)
+			s.giveUp(i)
 			msg.age, msg.again = 0, true
 			return s.send(msg), nil
 		})
 	}
 	st.do(about("given up for lack of a reply"), func(s *State) (bool, error) {
 		s.losses--
-		s.abandon(i)
+		s.giveUp(i)
 		return true, st.conclude(s, msg, givenUp)
 	})
 	if msg.op == opAcquire || msg.op == opPass {
 		st.do(about("given up for lack of a reply, and the waiter stays"), func(s *State) (bool, error) {
 			s.losses--
-			s.abandon(i)
+			s.giveUp(i)
 			return true, st.conclude(s, msg, outlasted)
 		})
 	}

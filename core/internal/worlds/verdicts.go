@@ -99,7 +99,7 @@ func (m *Model) queues() bool { return m.Kind == Fair || m.Pass }
 func (m *Model) updated(s *State, r result) error {
 	o := ownerOf(r.from)
 	own := &s.owners[o]
-	sent, lease := claim.Levels{Exclusive: int32(r.excl), Shared: int32(r.shared)}, r.remaining(r.asked)
+	sent, lease := claim.Counts{Exclusive: int32(r.excl), Shared: int32(r.shared)}, r.remaining(r.asked)
 	v := claim.Update{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Downgrades: claim.Downgraded(own.reads, sent), CountOnly: r.asked == 0,
 		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0, // A watchdog has renewed all leases meanwhile.
@@ -121,7 +121,7 @@ func (m *Model) updated(s *State, r result) error {
 	switch {
 	case v.Err != nil && !v.Resends:
 		own.unsure = true
-	case v.Resends || own.hold.Levels() != sent:
+	case v.Resends || own.hold.Counts() != sent:
 		own.recount()
 	case own.leftShared == 0 && own.shared() > 0:
 		own.expireReads()

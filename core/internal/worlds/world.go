@@ -305,9 +305,9 @@ func (m *Model) terms(w uint8) *kinds.Terms {
 // call returns the script that a command runs, or no call if the kind has no such command.
 func (m *Model) call(c command) lua.Call {
 	settings, lease, kind, terms := m.settings(), ms(int(c.lease)), m.kind(c.excl == 0 && c.shared > 0), m.terms(c.from)
-	counts := kinds.Counts{
+	counts := kinds.Hold{
 		Terms: terms, Key: m.lock, Wire: m.wireName(c.from), Deepest: int32(c.deepest),
-		Levels: claim.Levels{Exclusive: int32(c.excl), Shared: int32(c.shared)},
+		Counts: claim.Counts{Exclusive: int32(c.excl), Shared: int32(c.shared)},
 	}
 	switch c.op {
 	case opAcquire:

@@ -13,8 +13,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "wire owners of a client differ",
 		File:    "core/engine.go",
-		Old:     "return wire.Owner(e.id, owner)",
-		New:     "return wire.Owner(e.id, owner%3)",
+		Old:     "return wire.Owner(eng.id, owner)",
+		New:     "return wire.Owner(eng.id, owner%3)",
 		Nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "sim"},
 	},
 	{
@@ -62,7 +62,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a grant of one side ends what it excludes of the other",
 		File:    "core/entry.go",
-		Old:     "(!h.kind.Shared || other.claim.Levels().Exclusive > 0)",
+		Old:     "(!h.kind.Shared || other.claim.Counts().Exclusive > 0)",
 		New:     "!h.kind.Shared",
 		Nets:    []string{"core TestAcquire_EndsTheOtherSide"},
 	},
@@ -267,8 +267,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "contexts end before ForceUnlock frees the lock",
 		File:    "core/forceunlock.go",
-		Old:     "\tlost := l.lose(fields)\n",
-		New:     "\tvar lost []string\n\tdefer l.lose(fields)\n",
+		Old:     "\tlost := l.endHolds(fields)\n",
+		New:     "\tvar lost []string\n\tdefer l.endHolds(fields)\n",
 		Nets:    []string{"core TestLoss_ContextsEndBeforeTheLockIsFreed"},
 	},
 	{
@@ -453,8 +453,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a fair waiter polls before others take it for dead",
 		File:    "core/fairpause.go",
-		Old:     "return min(e.opts.PollInterval, fairPoll, e.opts.FairWaitTimeout/4)",
-		New:     "return e.opts.PollInterval",
+		Old:     "return min(eng.opts.PollInterval, fairPoll, eng.opts.FairWaitTimeout/4)",
+		New:     "return eng.opts.PollInterval",
 		Nets:    []string{"core TestFair_PollsBeforeItsDeadline"},
 	},
 	{
@@ -467,8 +467,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a fair waiter that leaves gives up its channel",
 		File:    "core/waiter.go",
-		Old:     "\t\tc.hub.Unsubscribe(p.channel, w)\n",
-		New:     "\t\t_ = c\n",
+		Old:     "\t\teng.hub.Unsubscribe(p.channel, w)\n",
+		New:     "\t\t_ = eng\n",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
@@ -481,7 +481,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "absence is known only where listeners are counted",
 		File:    "core/engine.go",
-		Old:     "CountsListeners: e.countsListeners(),",
+		Old:     "CountsListeners: eng.countsListeners(),",
 		New:     "CountsListeners: true,",
 		Nets:    []string{"core TestFair_WhereListenersAreCounted"},
 	},
@@ -697,8 +697,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a set that was lost releases the rest of its members",
 		File:    "core/set.go",
-		Old:     "m.abandon()",
-		New:     "_ = m.abandon",
+		Old:     "m.releaseLater()",
+		New:     "_ = m.releaseLater",
 		Nets:    []string{"core TestMulti_LosesAllWithOne"},
 	},
 
@@ -780,8 +780,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a caller's context is not asked with the mutex held",
 		File:    "core/waiter.go",
-		Old:     "why := w.ended()\n\te.lock()\n",
-		New:     "e.lock()\n\twhy := w.ended()\n",
+		Old:     "why := w.ended()\n\te.open()\n",
+		New:     "e.open()\n\twhy := w.ended()\n",
 		Nets:    []string{"core TestAcquire_ContextThatAsksForAnotherLease"},
 	},
 	{

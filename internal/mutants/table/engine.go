@@ -304,7 +304,7 @@ var engineMutants = []Mutant{
 	{
 		Promise: "other processes have the first chance after a streak",
 		File:    "core/internal/claim/rotation.go",
-		Old:     "if r.phase == yielding && others != NoListeners && r.move(resting) {",
+		Old:     "if r.phase == yielding && others != NoListeners && r.move(pausing) {",
 		New:     "if false {",
 		Nets:    []string{"core/internal/claim TestStreak_FirstChanceOfOthers", "core TestHandOver_SlowerProcessGetsAsMuch"},
 	},

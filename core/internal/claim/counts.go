@@ -2,13 +2,13 @@ package claim
 
 // Levels counts the entries into a hold. The sum is the hold count. Without levels, Redis has no
 // hold.
-type Levels struct{ Exclusive, Shared int32 }
+type Counts struct{ Exclusive, Shared int32 }
 
 // Total returns the hold count.
-func (n Levels) Total() int { return int(n.Exclusive + n.Shared) }
+func (n Counts) Total() int { return int(n.Exclusive + n.Shared) }
 
 // Plus returns n with one more level.
-func (n Levels) Plus(shared bool) Levels {
+func (n Counts) Plus(shared bool) Counts {
 	if shared {
 		n.Shared++
 	} else {
@@ -18,7 +18,7 @@ func (n Levels) Plus(shared bool) Levels {
 }
 
 // Minus returns n with one level less.
-func (n Levels) Minus(shared bool) Levels {
+func (n Counts) Minus(shared bool) Counts {
 	if shared {
 		n.Shared--
 	} else {
@@ -28,6 +28,6 @@ func (n Levels) Minus(shared bool) Levels {
 }
 
 // min returns the levels that both have.
-func (n Levels) min(other Levels) Levels {
-	return Levels{min(n.Exclusive, other.Exclusive), min(n.Shared, other.Shared)}
+func (n Counts) min(other Counts) Counts {
+	return Counts{min(n.Exclusive, other.Exclusive), min(n.Shared, other.Shared)}
 }
