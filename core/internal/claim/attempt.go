@@ -5,8 +5,10 @@ type Attempt struct {
 	Granted bool // the reply grants the lock
 	Stray   bool // a try had no answer
 	Looks   bool // it only asked for a record, so it leaves nothing
-	Keeps   bool // the next attempt has the same wire owner: Redis keeps the queue, and the caller waits on
 	Place   Left // what earlier attempts have left with the wire owner
+	// Keeps means that the next attempt has the same wire owner: Redis keeps the queue, and the caller
+	// has not left.
+	Keeps bool
 }
 
 // An AttemptVerdict says what an attempt leaves in Redis. A lease that the attempt gives takes it

@@ -13,7 +13,7 @@ const (
 // An Exit is what is known when a lease has left its hold and Redis is to be told.
 type Exit struct {
 	Ended     bool   // the hold has ended
-	Counts    Counts // of the leases that remain
+	Counts    Counts // one for each lease that remains
 	Deepest   int32  // Hold.Deepest: a hand-over would leave the time-out keys of read levels
 	HandsOver bool   // the kind has a hand-over, and the client is open
 

@@ -12,9 +12,9 @@ type Update struct {
 	Downgrades bool  // its levels turn a writer's hold into a reader's
 	CountOnly  bool  // it only lowers the count: it is for no lease
 
-	CallerLeft bool  // nobody waits for the lease that the command was for
-	Unproven   error // why the replicas may not have it
-	LeaseEnded error // why that lease has ended, or must not begin; nil: it has not
+	CallerLeft bool  // the caller has left, and wants the lease no more
+	Unproven   error // why the replicas may not have what Redis has
+	LeaseEnded error // why the lease of the command has ended, or must not begin; nil: it has not
 	Late       bool  // the lease would be over before it begins
 }
 

@@ -102,7 +102,8 @@ func (m *Model) updated(s *State, r result) error {
 	sent, lease := claim.Counts{Exclusive: int32(r.excl), Shared: int32(r.shared)}, r.remaining(r.asked)
 	v := claim.Update{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Downgrades: claim.Downgraded(own.reads, sent), CountOnly: r.asked == 0,
-		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0, // A watchdog has renewed all leases meanwhile.
+		// With a watchdog, the lease lasts as long as the others, which it has renewed meanwhile.
+		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0,
 	}.Verdict()
 	if v.Loss != nil {
 		if r.safe {
@@ -148,7 +149,8 @@ func (m *Model) freed(s *State, r result) error {
 	own := &s.owners[o]
 	v := claim.Release{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Stray: r.stray(), LeaseLeft: own.left > 0,
-		Strays: own.hold.Strays(r.ending == answered), Records: r.op == opRecord, RecordOld: true, // The age of the first try is not known.
+		Strays: own.hold.Strays(r.ending == answered), Records: r.op == opRecord,
+		RecordOld: true, // The age of the first try is not known.
 	}.Verdict()
 	if v.Err != nil && r.safe {
 		return errSpuriousLoss

@@ -43,7 +43,7 @@ func (k Kind) String() string { return [...]string{"plain", "fenced", "fair", "r
 type World struct {
 	Kind    Kind
 	Clients []int   // the client of each owner
-	Leases  []uint8 // of acquires and re-entries
+	Leases  []uint8 // what acquires and re-entries ask for
 	Renewal uint8   // lease of renewals; 0: there are none
 	Levels  uint8   // how often an owner may enter
 	Extend  bool    // owners may extend their leases by the longest of Leases
@@ -105,7 +105,7 @@ type role uint8
 
 const (
 	change  role = iota // the one change of a hold that may be in flight
-	renewal             // of the same hold, besides the change
+	renewal             // a renewal of the same hold, besides the change
 	stray               // given up: nothing reads its reply
 )
 
@@ -131,7 +131,7 @@ type message struct {
 	token  uint8 // the age of the token in its reply
 	again  bool  // an earlier try was given up
 	asked  uint8 // update: the lease that its owner wants; the command also has what others need
-	enters bool  // that lease is for the read side
+	enters bool  // update: the lease is for the read side
 	more   claim.Entry
 }
 
