@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -59,8 +59,8 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // config returns the guard's Config, without the plugin.
 func (h *Handler) config() (guard.Config, error) {
-	route := config.Route{Mode: h.Mode, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: config.Duration(h.RetryAfter)}
-	cfg, err := route.Guard(config.Options{ErrorHandler: refuse(h.HandleErrors)})
+	route := routes.Route{Mode: h.Mode, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
+	cfg, err := route.Guard(routes.Options{ErrorHandler: refuse(h.HandleErrors)})
 	if err != nil {
 		return cfg, err
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // Caddy's JSON and a file of routes refuse the same values, with the same words.
@@ -28,7 +28,7 @@ func TestMistakes_SameWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, inCaddy := handler.config()
-		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", `+members+`}]}`), config.Options{})
+		_, inFile := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", `+members+`}]}`), routes.Options{})
 		wantMistake(t, inCaddy, want)
 		wantMistake(t, inFile, want)
 	}
@@ -43,7 +43,7 @@ func TestMistakes_SameWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, inCaddy := handler.config()
-		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), config.Options{})
+		_, inFile := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), routes.Options{})
 		wantMistake(t, inCaddy, want)
 		wantMistake(t, inFile, want)
 	}

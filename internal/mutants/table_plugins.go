@@ -228,10 +228,10 @@ var pluginMutants = []mutant{
 	},
 	{
 		promise: "a plugin stays open for a request of any earlier version of the routes",
-		file:    "guard/config/open.go",
+		file:    "guard/routes/open.go",
 		old:     "\tplugin.generations++\n",
 		new:     "\tplugin.generations = 1\n",
-		nets:    []string{"guard/config TestPlugins"},
+		nets:    []string{"guard/routes TestPlugins"},
 	},
 	{
 		promise: "a new version is compiled at low priority",

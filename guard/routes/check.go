@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (t *Routes[S]) CheckOnce(has func() func(Route) bool) {
 			return
 		}
 		if err := t.Check(has()); err != nil {
-			t.opts.logger().Warn("reqlock: config: the file has rows that do nothing", "error", err)
+			t.opts.logger().Warn("reqlock: routes: the file has rows that do nothing", "error", err)
 		}
 	})
 }

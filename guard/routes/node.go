@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("reqlock: config: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+	return fmt.Sprintf("reqlock: routes: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
 }
 
 // errorAt returns an Error at a place.

@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"context"
@@ -54,7 +54,7 @@ type openPlugin struct {
 }
 
 // ErrClosed is the error of a Reload after Close.
-var ErrClosed = errors.New("reqlock: config: the file is closed")
+var ErrClosed = errors.New("reqlock: routes: the file is closed")
 
 // Open reads a file and builds its rows. It fails on any mistake. Close it after the server's
 // Shutdown. Adapters call it; programs call FromFile of an adapter.
@@ -68,7 +68,7 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 		return nil, err
 	}
 	t.watch = watch.New(watch.File{Path: path, Read: func() ([]byte, error) { return readFile(path) }, Load: t.loadNew, Unreadable: func(err error) {
-		opts.logger().Error("reqlock: config: cannot read the file, keeping the old version", "error", err)
+		opts.logger().Error("reqlock: routes: cannot read the file, keeping the old version", "error", err)
 	}}, src)
 	if opts.Watch {
 		t.watch.Start(watch.Interval, opts.ReloadOn...)
@@ -81,7 +81,7 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 func readFile(path string) ([]byte, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reqlock: config: %w", err)
+		return nil, fmt.Errorf("reqlock: routes: %w", err)
 	}
 	return src, nil
 }
@@ -103,10 +103,10 @@ func (t *Routes[S]) loadNew(_ context.Context, src []byte) error {
 	case errors.Is(err, ErrClosed):
 		return err
 	case err != nil:
-		t.opts.logger().Error("reqlock: config: the new version of the file has mistakes, keeping the old one", "error", err)
+		t.opts.logger().Error("reqlock: routes: the new version of the file has mistakes, keeping the old one", "error", err)
 		return err
 	}
-	t.opts.logger().Info("reqlock: config: new version of the file loaded", "file", t.path)
+	t.opts.logger().Info("reqlock: routes: new version of the file loaded", "file", t.path)
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (t *Routes[S]) load(src []byte) error {
 	t.plugins = next.plugins
 	t.swap(next)
 	if err := t.recheck(); err != nil {
-		t.opts.logger().Warn("reqlock: config: the new version of the file has rows that do nothing", "error", err)
+		t.opts.logger().Warn("reqlock: routes: the new version of the file has rows that do nothing", "error", err)
 	}
 	return nil
 }
@@ -303,7 +303,7 @@ func (t *Routes[S]) leave(g *generation[S]) {
 	go func() {
 		defer t.closing.Done()
 		if err := closeAll(context.Background(), last); err != nil {
-			t.opts.logger().Error("reqlock: config: a plugin did not close", "error", err)
+			t.opts.logger().Error("reqlock: routes: a plugin did not close", "error", err)
 		}
 	}()
 }
@@ -352,6 +352,6 @@ func (t *Routes[S]) Close(ctx context.Context) error {
 	case <-done:
 		return err
 	case <-ctx.Done():
-		return errors.Join(err, fmt.Errorf("reqlock: config: requests still use an earlier version of the file: %w", ctx.Err()))
+		return errors.Join(err, fmt.Errorf("reqlock: routes: requests still use an earlier version of the file: %w", ctx.Err()))
 	}
 }

@@ -1,4 +1,4 @@
-package config_test
+package routes_test
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/guard/routes/yaml"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
@@ -67,8 +67,8 @@ routes:
     plugin: policy.wasm
 `
 
-func options(format config.Format) config.Options {
-	return config.Options{
+func options(format routes.Format) routes.Options {
+	return routes.Options{
 		Format:  format,
 		Sources: map[string]keyfuncs.Func{"user": func(*http.Request) (string, error) { return "anna", nil }},
 	}
@@ -78,11 +78,11 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		src    string
-		format config.Format
+		format routes.Format
 	}{"JSON": {inJSON, nil}, "YAML": {inYAML, yaml.Format}, "JSON as YAML": {strings.ReplaceAll(inJSON, "\t", "  "), yaml.Format}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows, err := config.Parse("locks", []byte(test.src), options(test.format))
+			rows, err := routes.Parse("locks", []byte(test.src), options(test.format))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func checkLock(t *testing.T, row config.Row) {
+func checkLock(t *testing.T, row routes.Row) {
 	t.Helper()
 	g := row.Guard
 	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
@@ -116,7 +116,7 @@ func checkLock(t *testing.T, row config.Row) {
 	}
 }
 
-func checkOnce(t *testing.T, row config.Row) {
+func checkOnce(t *testing.T, row routes.Row) {
 	t.Helper()
 	o := row.Once
 	if row.Guard != nil || o == nil {
@@ -140,7 +140,7 @@ func TestParse_WildcardsOfFiber(t *testing.T) {
 		`"pattern": "/x/:file.json", "key": "{path.file}"`,
 		`"pattern": "/x/:order-id", "key": "{path.order-id}"`, // Gin
 	} {
-		if _, err := config.Parse("locks", []byte(`{"routes": [{`+row+`}]}`), options(nil)); err != nil {
+		if _, err := routes.Parse("locks", []byte(`{"routes": [{`+row+`}]}`), options(nil)); err != nil {
 			t.Errorf("%s: %v", row, err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestParse_MethodsOfIdempotency(t *testing.T) {
 		`"method": "PUT", "pattern": "/x", "idempotency": {"scope": "global", "methods": ["POST", "PUT"]}`: "[POST PUT]",
 		`"pattern": "/x", "idempotency": {"scope": "global"}`:                                              "[]", // those of idempotency.Config
 	} {
-		rows, err := config.Parse("locks", []byte(`{"routes": [{`+src+`}]}`), options(nil))
+		rows, err := routes.Parse("locks", []byte(`{"routes": [{`+src+`}]}`), options(nil))
 		if err != nil || fmt.Sprint(rows[0].Once.Methods) != want {
 			t.Errorf("%s: %v, %+v, want %s", src, err, rows, want)
 		}
@@ -213,9 +213,9 @@ func TestParse_Mistakes(t *testing.T) {
 		`{"routes": [{"pattern": "/x", "key": "{path.id}"}]}`:                                                `the pattern /x has no wildcard`,
 		"{\"routes\": [\n{\"pattern\": \"/{a}\", \"key\": \"k\"},\n{\"pattern\": \"/:b\", \"key\": \"k\"}]}": `3:1: "/:b" is in the table already, in line 2`,
 	} {
-		_, err := config.Parse("locks.json", []byte(src), options(nil))
-		var mistake *config.Error
-		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.json:") || !strings.Contains(err.Error(), want) {
+		_, err := routes.Parse("locks.json", []byte(src), options(nil))
+		var mistake *routes.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: routes: locks.json:") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n%v, want\n%s", src, err, want)
 		}
 	}
@@ -236,10 +236,10 @@ func route(members string, without ...string) string {
 // All mistakes are reported at once, in the order of the file.
 func TestParse_AllMistakes(t *testing.T) {
 	t.Parallel()
-	_, err := config.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
-	const want = "reqlock: config: f:2:13: pattern is 1; want a text\n" +
-		"reqlock: config: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
-		"reqlock: config: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, buffer_body, retry_after, " +
+	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
+	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
+		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
+		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, buffer_body, retry_after, " +
 		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
@@ -263,9 +263,9 @@ func TestYAML_Mistakes(t *testing.T) {
 		"routes:\n  - pattern: /x\n    key: k\n    fail_open: yes": `4:16: fail_open is "yes"; want true or false`,
 		"1: 2": `1:1: a name that is not a text`,
 	} {
-		_, err := config.Parse("locks.yaml", []byte(src), options(yaml.Format))
-		var mistake *config.Error
-		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.yaml:"+want) {
+		_, err := routes.Parse("locks.yaml", []byte(src), options(yaml.Format))
+		var mistake *routes.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: routes: locks.yaml:"+want) {
 			t.Errorf("%q:\n%v, want\n%s", src, err, want)
 		}
 	}
@@ -274,7 +274,7 @@ func TestYAML_Mistakes(t *testing.T) {
 // schema.json is made from the fields of the parser.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	want, err := config.Schema()
+	want, err := routes.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,14 +284,14 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile("schema.json"); err != nil || string(got) != string(want) {
-		t.Errorf("schema.json is out of date (%v): go test ./guard/config -run TestSchema -write", err)
+		t.Errorf("schema.json is out of date (%v): go test ./guard/routes -run TestSchema -write", err)
 	}
 }
 
 // A key with :uuid in a file is one key for all spellings of a UUID.
 func TestParse_UUID(t *testing.T) {
 	t.Parallel()
-	rows, err := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/orders/{id}", "key": "order:{path.id:uuid}"}]}`), config.Options{})
+	rows, err := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/orders/{id}", "key": "order:{path.id:uuid}"}]}`), routes.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
