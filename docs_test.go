@@ -618,6 +618,11 @@ func Example_file() {
 		lease, _ := guard.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "paid under lock %q", lease.Name())
 	})
+	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := guard.LeaseFrom(r.Context())
+		token, fenced := lease.Token()
+		fmt.Fprintln(w, lease.Name(), token, fenced)
+	})
 	defer locks.Close(context.Background())
 
 	file, err := httplock.FromFile(locks, "locks.yaml", routes.Options{
@@ -631,6 +636,8 @@ func Example_file() {
 	}
 	defer file.Close(context.Background()) // after the server's Shutdown
 	mux.Handle("POST /orders/{id}/pay", file.Wrap(pay))
+	mux.Handle("GET /reports/{id}", file.Wrap(report))
+	mux.Handle("PUT /reports/{id}", file.Wrap(report))
 	mux.Handle("POST /payments", file.Wrap(charge))
 
 	if err := file.Check(mux); err != nil {
@@ -638,7 +645,12 @@ func Example_file() {
 	}
 
 	fmt.Println(answerOf(mux, post("/orders/42/pay")))
-	// Output: 200 paid under lock "reqlock:order:42"
+	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodGet, "/reports/7", nil)))
+	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodPut, "/reports/7", nil)))
+	// Output:
+	// 200 paid under lock "reqlock:order:42"
+	// 200 reqlock:report:7 0 false
+	// 200 reqlock:report:7 1 true
 }
 
 // docs/config.md

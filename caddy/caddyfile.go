@@ -190,6 +190,7 @@ func (h *Holding) options() map[string]option {
 //	reqlock [<matcher>] {
 //		key      <template>
 //		mode     exclusive|fair|fenced|read|write|read_write
+//		fenced
 //		wait     <duration>
 //		lease    <duration>
 //		max_hold <duration>
@@ -219,6 +220,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		_, err := routes.ParseMode(name)
 		return err
 	})
+	options["fenced"] = flagOption(&h.Fenced)
 	options["policy"] = checkedOption(&h.Policy, checkFile)
 	options["policy_settings"] = textOption(&h.PolicySettings)
 	options["buffer_body"] = sizeOption(&h.BufferBody)

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 const inJSON = `{
 	"$schema": "https://example.test/schema.json",
 	"routes": [
-		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "mode": "fair",
+		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "mode": "fair", "fenced": true,
 		 "wait": "2s", "lease": 0, "max_hold": "1m30s", "max_waiters": -1, "buffer_body": 4096, "retry_after": "3s",
 		 "fail_open": true, "pass_preflight": true},
 		{"pattern": "/accounts/:from/to/:to", "keys": ["a:{path.from}", "a:{path.to}"]},
@@ -49,6 +49,7 @@ routes:
     pattern: /orders/{id}/pay
     key: "order:{path.id}"
     mode: fair
+    fenced: true
     wait: 2s
     lease: 0
     max_hold: 1m30s
@@ -104,7 +105,7 @@ func TestParse(t *testing.T) {
 func checkLock(t *testing.T, row routes.Row) {
 	t.Helper()
 	g := row.Guard
-	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
+	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || !g.Fenced || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
 		g.MaxHold != 90*time.Second || g.MaxWaiters != -1 || g.BufferBody != 4096 || g.RetryAfter != 3*time.Second || !g.FailOpen || !g.PassPreflight {
 		t.Errorf("the first row is %+v, %+v", row, g)
 	}
@@ -165,30 +166,34 @@ func TestParse_MethodsOfIdempotency(t *testing.T) {
 func TestParse_Mistakes(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]string{
-		``:                                                          `1:1: the file ends before its object; want {"routes": [...]}`,
-		`{"routes": [`:                                              `1:13: the file ends before its object`,
-		"{\n  \"routes\": [}\n}":                                    `2:13: not JSON: `,
-		`{"routes": []} x`:                                          `1:16: `,
-		`[]`:                                                        `1:1: the file is a list; want an object`,
-		`{}`:                                                        `1:1: the file lacks routes`,
-		`{"route": []}`:                                             `1:2: the file has no field "route"; want routes`,
-		`{"routes": {}}`:                                            `1:12: routes is an object; want a list of routes`,
-		`{"routes": ["/x"]}`:                                        `1:13: a route is "/x"; want an object`,
-		route(`"key": "k"`, ""):                                     `1:13: a route lacks pattern`,
-		route(``):                                                   `1:13: the route has neither key nor keys nor plugin nor idempotency`,
-		route(`"keys": []`):                                         `1:49: keys is a list; want a list of texts`,
-		route(`"keys": ["a", 1]`):                                   `1:55: keys is 1; want a text`,
-		route(`"key": "k", "key": "l"`):                             `1:53: key is given twice, first in line 1; remove one`,
-		route(`"key": "k", "keys": ["l"]`):                          `the route has both key and keys`,
-		route(`"keys": ["l"], "key": "k"`):                          `the route has both key and keys`,
-		route(`"key": "k", "plugin": "p"`):                          `the route has both keys and a plugin`,
-		route(`"key": "order:{path.no}"`):                           `the pattern /orders/{id} has no wildcard "no"; it has id`,
-		route(`"key": "order:{path.id"`):                            `column 7: the brace is not closed`,
-		route(`"key": "{path.id:uid}"`):                             `the pattern /orders/{id} has no wildcard "id:uid"`,
-		route(`"key": "{session}"`):                                 `no source "session"`,
-		route(`"key": "k", "mode": "exclusve"`):                     `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
-		route(`"plugin": "p", "mode": "fair"`):                      `the route has a mode, and no key`,
-		route(`"keys": ["a", "b"], "mode": "fenced"`):               `several locks have no common token`,
+		``:                                            `1:1: the file ends before its object; want {"routes": [...]}`,
+		`{"routes": [`:                                `1:13: the file ends before its object`,
+		"{\n  \"routes\": [}\n}":                      `2:13: not JSON: `,
+		`{"routes": []} x`:                            `1:16: `,
+		`[]`:                                          `1:1: the file is a list; want an object`,
+		`{}`:                                          `1:1: the file lacks routes`,
+		`{"route": []}`:                               `1:2: the file has no field "route"; want routes`,
+		`{"routes": {}}`:                              `1:12: routes is an object; want a list of routes`,
+		`{"routes": ["/x"]}`:                          `1:13: a route is "/x"; want an object`,
+		route(`"key": "k"`, ""):                       `1:13: a route lacks pattern`,
+		route(``):                                     `1:13: the route has neither key nor keys nor plugin nor idempotency`,
+		route(`"keys": []`):                           `1:49: keys is a list; want a list of texts`,
+		route(`"keys": ["a", 1]`):                     `1:55: keys is 1; want a text`,
+		route(`"key": "k", "key": "l"`):               `1:53: key is given twice, first in line 1; remove one`,
+		route(`"key": "k", "keys": ["l"]`):            `the route has both key and keys`,
+		route(`"keys": ["l"], "key": "k"`):            `the route has both key and keys`,
+		route(`"key": "k", "plugin": "p"`):            `the route has both keys and a plugin`,
+		route(`"key": "order:{path.no}"`):             `the pattern /orders/{id} has no wildcard "no"; it has id`,
+		route(`"key": "order:{path.id"`):              `column 7: the brace is not closed`,
+		route(`"key": "{path.id:uid}"`):               `the pattern /orders/{id} has no wildcard "id:uid"`,
+		route(`"key": "{session}"`):                   `no source "session"`,
+		route(`"key": "k", "mode": "exclusve"`):       `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
+		route(`"plugin": "p", "mode": "fair"`):        `the route has a mode, and no key`,
+		route(`"keys": ["a", "b"], "mode": "fenced"`): `mode is fenced, but several locks have no common token; use one key, or exclusive`,
+		route(`"keys": ["a", "b"], "fenced": true`):   `fenced is set, but several locks have no common token; use one key, or leave fenced out`,
+		route(`"key": "k", "mode": "read", "fenced": true`):         `fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write`,
+		route(`"plugin": "p", "fenced": true`):                      `the route is fenced, and has no key`,
+		route(`"key": "k", "fenced": "yes"`):                        `fenced is "yes"; want true or false, without quotes`,
 		route(`"key": "k", "wait": 2`):                              `1:61: wait is 2; want a duration such as 2s or 1m30s`,
 		route(`"key": "k", "wait": "2"`):                            `wait is "2"; want a duration`,
 		route(`"key": "k", "wait": "-2s"`):                          `wait is "-2s"; want a duration`,
@@ -239,7 +244,7 @@ func TestParse_AllMistakes(t *testing.T) {
 	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
 	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
 		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
-		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, buffer_body, retry_after, " +
+		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, buffer_body, retry_after, " +
 		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
