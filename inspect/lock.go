@@ -16,7 +16,8 @@ type Lock struct {
 	Name string `json:"name"` // as in Redis, so after a NameMapper
 	// Kind is "lock", "fair", "fenced", "read", "write" or "once". Redis does not store it, so it is
 	// deduced from the keys that exist: a fair lock without waiters, and a Once without a marker,
-	// look like a "lock".
+	// look like a "lock". "fenced" is a lock with a counter of tokens, which may be a fair lock without
+	// waiters. Fair and read/write locks keep their kind if they have a counter, and have a Token.
 	Kind string `json:"kind"`
 	TTL  int64  `json:"ttl_ms"` // 0: not held; -1: held forever, which no lock should be
 	// Listeners is how many clients wait for the release message. -1: Redis does not permit this
