@@ -182,6 +182,30 @@ var httpMutants = []mutant{
 		nets:    []string{conformance + "Mode ReadWrite: GET and HEAD read, the rest writes"},
 	},
 	{
+		promise: "a fenced guard gives tokens to fair turns and to writers",
+		file:    "guard/mode.go",
+		old:     "return *lock.Fenced()",
+		new:     "return lock",
+		nets: []string{
+			conformance + "Fenced with Mode Fair: each request has a greater token",
+			conformance + "Fenced with Mode ReadWrite: readers share, and each writer has a greater token, under load",
+		},
+	},
+	{
+		promise: "readers of a fenced guard run without a token",
+		file:    "guard/mode.go",
+		old:     " || m == ModeReadWrite && readsOnly(method) {",
+		new:     " {",
+		nets:    []string{conformance + "Fenced with Mode ReadWrite: readers share, and each writer has a greater token, under load"},
+	},
+	{
+		promise: "Config.Fenced holds for requests that no policy decides",
+		file:    "guard/policy.go",
+		old:     "Fenced: g.cfg.Fenced, ",
+		new:     "",
+		nets:    []string{conformance + "Fenced with Mode Fair: each request has a greater token"},
+	},
+	{
 		promise: "Retry-After is rounded up",
 		file:    "guard/problem.go",
 		old:     "if d%time.Second > 0 {",
@@ -332,6 +356,20 @@ var httpMutants = []mutant{
 		file:    "guard/routes/row.go",
 		old:     `refuse(route.Method != "" && !slices.Contains(`,
 		new:     `refuse(route.Method == "-" && !slices.Contains(`,
+		nets:    []string{"guard/routes TestParse_Mistakes"},
+	},
+	{
+		promise: "a fenced row has tokens",
+		file:    "guard/routes/lock.go",
+		old:     "Fenced:        r.Fenced,",
+		new:     "",
+		nets:    []string{"guard/routes TestParse"},
+	},
+	{
+		promise: "a fenced row of readers is refused",
+		file:    "guard/routes/lock.go",
+		old:     "case r.Fenced && mode == guard.ModeRead:",
+		new:     "case false:",
 		nets:    []string{"guard/routes TestParse_Mistakes"},
 	},
 

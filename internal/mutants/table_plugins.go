@@ -136,6 +136,20 @@ var pluginMutants = []mutant{
 		nets:    []string{"wasm TestV2_MissingBody"},
 	},
 	{
+		promise: "a record asks for a token",
+		file:    "wasm/record.go",
+		old:     "c.policy.Fenced = true",
+		new:     "",
+		nets:    []string{"wasm TestRecord"},
+	},
+	{
+		promise: "set_fenced asks for a token",
+		file:    "wasm/reqlockv1.go",
+		old:     "c.policy.Fenced = true",
+		new:     "_ = c",
+		nets:    []string{"wasm TestReqlockV1", "wasm TestSetFenced"},
+	},
+	{
 		promise: "a call that returns after its deadline is a timeout",
 		file:    "wasm/instance.go",
 		old:     "\tcase !inTime:\n",

@@ -3,6 +3,13 @@ package main
 // toolMutants break what people see of locks: inspect and the reqlock command.
 var toolMutants = []mutant{
 	{
+		promise: "a fair lock with a queue and a counter of tokens is shown as fair",
+		file:    "inspect/read.go",
+		old:     "case len(l.Queue) > 0:",
+		new:     "case len(l.Queue) > 0 && r.token.Err() != nil:",
+		nets:    []string{"inspect TestList_Kinds"},
+	},
+	{
 		promise: "list shows no hash of another program",
 		file:    "inspect/read.go",
 		old:     "if !ok || err != nil || count < 1 ||",
