@@ -26,7 +26,7 @@ const (
 type exchange struct {
 	began   time.Time
 	replace *caddy.Replacer
-	err     error // for Caddy's error routes
+	err     error // Caddy's error routes answer it.
 
 	// For the admin endpoint, which must not look at a request that is being handled.
 	method, host, path, requestID string

@@ -75,7 +75,8 @@ func (h *Handler) config() (guard.Config, error) {
 	case h.Policy == "" && h.PolicySettings != "":
 		return cfg, errors.New("there is policy_settings, but no policy")
 	case h.Policy != "":
-		cfg.Policy = func(*http.Request, *guard.Policy) error { return keyfuncs.ErrSkip } // for Validate; replaced by the plugin
+		// Validate needs one. The plugin takes its place.
+		cfg.Policy = func(*http.Request, *guard.Policy) error { return keyfuncs.ErrSkip }
 		return cfg, cfg.Validate()
 	}
 	for _, template := range h.Keys {

@@ -74,7 +74,7 @@ func (r Route) withSlash() Route {
 // Listed is for Check, with a router that lists its routes: their methods and patterns. The method
 // of a route for all methods is "".
 func Listed(routes iter.Seq2[string, string]) func(Route) bool {
-	known := make(map[string]map[string]bool) // methods by canonical pattern
+	known := make(map[string]map[string]bool) // The methods of each canonical pattern are known.
 	for method, route := range routes {
 		route = canonical(route)
 		if known[route] == nil {

@@ -25,32 +25,40 @@ type Routes[S any] struct {
 	build func(Row) (S, error)
 	watch *watch.Watch
 
-	checked sync.Once // of CheckOnce
+	checked sync.Once // CheckOnce has been called.
 
-	reload  sync.Mutex             // one load at a time; guards plugins
-	plugins map[string]*openPlugin // by path: those of the current generation
-	closing sync.WaitGroup         // of earlier generations with plugins; a load adds to it
+	// reload lets one load run at a time, and guards plugins: those of the current generation, by
+	// their paths.
+	reload  sync.Mutex
+	plugins map[string]*openPlugin
+	// closing counts earlier generations whose plugins are not closed yet. A load adds to it.
+	closing sync.WaitGroup
 
 	mu      sync.Mutex
 	current *generation[S]
-	has     func(Route) bool // of Check; nil: it was not called
-	closed  bool
+	// has tells whether the program has a route. nil: Check was not called.
+	has    func(Route) bool
+	closed bool
 }
 
 // A generation is the rows of one version of the file.
 type generation[S any] struct {
-	rows    map[string]map[string]S // by canonical pattern and method
-	source  []Row
-	paths   []*regexp.Regexp // what the patterns of source match
+	// rows finds what was built of a row by its canonical pattern and its method.
+	rows   map[string]map[string]S
+	source []Row
+	// paths match the paths of the patterns of source.
+	paths   []*regexp.Regexp
 	plugins map[string]*openPlugin
-	users   int      // requests, and Routes while it is current; guarded by Routes.mu
-	known   sync.Map // canonical patterns of those in requests
+	// users counts the requests, and Routes while the generation is current. Routes.mu guards it.
+	users int
+	// known has the canonical pattern of each one that a request had.
+	known sync.Map
 }
 
 // An openPlugin is a plugin and how many generations name it. The last one closes it.
 type openPlugin struct {
 	Plugin
-	generations int // guarded by Routes.mu
+	generations int // Routes.mu guards it.
 }
 
 // ErrClosed is the error of a Reload after Close.

@@ -13,12 +13,13 @@ type Table struct {
 type Route struct {
 	Place `json:"-"`
 
-	Method  string   `json:"method,omitempty"` // "": all; GET counts for HEAD as well
-	Pattern string   `json:"pattern"`
-	Keys    []string `json:"keys,omitempty"` // templates
-	Plugin  string   `json:"plugin,omitempty"`
-	Mode    string   `json:"mode,omitempty"` // "": exclusive
-	Fenced  bool     `json:"fenced,omitempty"`
+	Method  string `json:"method,omitempty"` // "": all; GET counts for HEAD as well
+	Pattern string `json:"pattern"`
+	// Keys are templates.
+	Keys   []string `json:"keys,omitempty"`
+	Plugin string   `json:"plugin,omitempty"`
+	Mode   string   `json:"mode,omitempty"` // "": exclusive
+	Fenced bool     `json:"fenced,omitempty"`
 	Lock
 	BufferBody    int64        `json:"buffer_body,omitempty"`
 	RetryAfter    Duration     `json:"retry_after,omitempty"`

@@ -568,7 +568,7 @@ var httpMutants = []mutant{
 	{
 		promise: "an answer of Echo's error handler is recorded, and none is not",
 		file:    "middleware/echo/idempotent.go",
-		old:     "\t\trec.Failed() // if that has written nothing\n",
+		old:     "\t\trec.Failed() // It counts only if that has written nothing.\n",
 		new:     "",
 		nets:    []string{"adapter/adaptertest TestConformance/Echo/once: an error that nothing answers is not stored"},
 	},
@@ -589,7 +589,7 @@ var httpMutants = []mutant{
 	{
 		promise: "a response inside an idempotent Echo handler begins with 200",
 		file:    "middleware/echo/idempotent.go",
-		old:     "\town.Status = http.StatusOK // as Echo's own begins\n",
+		old:     "\town.Status = http.StatusOK // Echo's own begins with it.\n",
 		new:     "",
 		nets:    []string{"middleware/echo TestIdempotent_StatusInside"},
 	},

@@ -18,7 +18,8 @@ import (
 type File struct {
 	table    *routes.Routes[idempotency.Guards]
 	unrouted *guard.Guard
-	isRoute  sync.Map // by *fiber.Route
+	// isRoute remembers for each *fiber.Route whether it is a route or a Use.
+	isRoute sync.Map
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
