@@ -13,7 +13,7 @@
 //   - [github.com/reqlock/reqlock/middleware/idempotency] runs a request with an idempotency key
 //     once.
 //   - [github.com/reqlock/reqlock/keyfuncs] derives the lock's key from a request.
-//   - [github.com/reqlock/reqlock/guard/config] reads the locks of routes from a file.
+//   - [github.com/reqlock/reqlock/guard/routes] reads the locks of routes from a file.
 //   - [github.com/reqlock/reqlock/wasm] lets WebAssembly plugins decide what to lock.
 //   - [github.com/reqlock/reqlock/core] is the lock library underneath. It does not depend on HTTP.
 //   - [github.com/reqlock/reqlock/inspect] shows all locks on a page, and cmd/reqlock in a terminal.

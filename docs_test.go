@@ -34,8 +34,8 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/guard/routes/yaml"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
@@ -218,8 +218,8 @@ func TestMounted(t *testing.T) {
 	}
 }
 
-// routes returns the routes of the service that the README tests.
-func routes(locks *core.Client) http.Handler {
+// service returns the service that the README tests.
+func service(locks *core.Client) http.Handler {
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))})
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/pay", lock(http.HandlerFunc(held)))
@@ -245,7 +245,7 @@ func TestBusyOrder(t *testing.T) {
 	defer lease.Release(t.Context())
 
 	w := httptest.NewRecorder()
-	routes(locks).ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
+	service(locks).ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
 	if w.Code != http.StatusConflict {
 		t.Errorf("second payment: status %d, want 409", w.Code)
 	}
@@ -284,7 +284,7 @@ func TestTestsOfFaults(t *testing.T) {
 	if err := locks.Ping(t.Context()); err == nil || !strings.Contains(err.Error(), "Redis cannot be reached") {
 		t.Errorf("there is no Redis: Ping: %v", err)
 	}
-	if got := answerOf(routes(locks), post("/orders/42/pay")); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "backend-unavailable") {
+	if got := answerOf(service(locks), post("/orders/42/pay")); !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "backend-unavailable") {
 		t.Error("there is no Redis: ", got)
 	}
 }
@@ -618,9 +618,14 @@ func Example_file() {
 		lease, _ := guard.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "paid under lock %q", lease.Name())
 	})
+	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := guard.LeaseFrom(r.Context())
+		token, fenced := lease.Token()
+		fmt.Fprintln(w, lease.Name(), token, fenced)
+	})
 	defer locks.Close(context.Background())
 
-	file, err := httplock.FromFile(locks, "locks.yaml", config.Options{
+	file, err := httplock.FromFile(locks, "locks.yaml", routes.Options{
 		Format:   yaml.Format, // nil: JSON
 		Watch:    true,
 		ReloadOn: []os.Signal{syscall.SIGHUP},
@@ -631,6 +636,8 @@ func Example_file() {
 	}
 	defer file.Close(context.Background()) // after the server's Shutdown
 	mux.Handle("POST /orders/{id}/pay", file.Wrap(pay))
+	mux.Handle("GET /reports/{id}", file.Wrap(report))
+	mux.Handle("PUT /reports/{id}", file.Wrap(report))
 	mux.Handle("POST /payments", file.Wrap(charge))
 
 	if err := file.Check(mux); err != nil {
@@ -638,7 +645,12 @@ func Example_file() {
 	}
 
 	fmt.Println(answerOf(mux, post("/orders/42/pay")))
-	// Output: 200 paid under lock "reqlock:order:42"
+	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodGet, "/reports/7", nil)))
+	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodPut, "/reports/7", nil)))
+	// Output:
+	// 200 paid under lock "reqlock:order:42"
+	// 200 reqlock:report:7 0 false
+	// 200 reqlock:report:7 1 true
 }
 
 // docs/config.md
@@ -646,7 +658,7 @@ func TestOpenPlugin(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 
-	openPlugin := func(path string) (config.Plugin, error) {
+	openPlugin := func(path string) (routes.Plugin, error) {
 		return wasm.Open(ctx, path, wasm.Config{Watch: true})
 	}
 

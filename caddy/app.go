@@ -62,13 +62,16 @@ type App struct {
 	// locks must use the same. Default: `auto`, which is `plain` except in a cluster.
 	Publish string `json:"publish,omitempty"`
 
-	key        any // of the connection in its pool
+	// The pool has the connection under key. first is true if no other configuration has it yet.
+	key        any
 	connection *connection
-	resolved   *App // without placeholders
-	first      bool // the connection is new
+	first      bool
+	// resolved has the values of placeholders in their place.
+	resolved *App
 
-	stop    context.CancelFunc
-	checked chan struct{} // closed when the check of Start has ended
+	stop context.CancelFunc
+	// checked is closed when the check of Start has ended.
+	checked chan struct{}
 }
 
 // Sentinel names a master and where to ask for it.

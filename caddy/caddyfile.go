@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/dustin/go-humanize"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // A lock goes around everything that may answer, and inside authentication, so that keys may name
@@ -190,6 +190,7 @@ func (h *Holding) options() map[string]option {
 //	reqlock [<matcher>] {
 //		key      <template>
 //		mode     exclusive|fair|fenced|read|write|read_write
+//		fenced
 //		wait     <duration>
 //		lease    <duration>
 //		max_hold <duration>
@@ -216,9 +217,10 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	options["mode"] = checkedOption(&h.Mode, func(name string) error {
-		_, err := config.ParseMode(name)
+		_, err := routes.ParseMode(name)
 		return err
 	})
+	options["fenced"] = flagOption(&h.Fenced)
 	options["policy"] = checkedOption(&h.Policy, checkFile)
 	options["policy_settings"] = textOption(&h.PolicySettings)
 	options["buffer_body"] = sizeOption(&h.BufferBody)
@@ -267,7 +269,7 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	options["route"] = textOption(&h.Route)
 	options["header"] = textOption(&h.Header)
 	options["optional"] = flagOption(&h.Optional)
-	options["on_unknown"] = checkedOption(&h.OnUnknown, config.CheckOnUnknown)
+	options["on_unknown"] = checkedOption(&h.OnUnknown, routes.CheckOnUnknown)
 	options["max_request_body"] = sizeOption(&h.MaxRequestBody)
 	options["max_response_body"] = sizeOption(&h.MaxResponseBody)
 	if err := parseBlock(d, options); err != nil {

@@ -26,7 +26,7 @@ const (
 type exchange struct {
 	began   time.Time
 	replace *caddy.Replacer
-	err     error // for Caddy's error routes
+	err     error // Caddy's error routes answer it.
 
 	// For the admin endpoint, which must not look at a request that is being handled.
 	method, host, path, requestID string
@@ -68,11 +68,7 @@ func (x *exchange) waited() {
 // changed, since Caddy's placeholders read that one.
 func (x *exchange) run(w http.ResponseWriter, r, guarded *http.Request, next caddyhttp.Handler) error {
 	x.waited()
-	if lease, ok := guard.LeaseFrom(guarded.Context()); ok {
-		if token, ok := lease.Token(); ok {
-			x.replace.Set(placeholderToken, strconv.FormatUint(token, 10))
-		}
-	}
+	x.setToken(guarded.Context())
 	ctx, body := r.Context(), r.Body
 	*r = *guarded
 	defer func() {
@@ -80,6 +76,20 @@ func (x *exchange) run(w http.ResponseWriter, r, guarded *http.Request, next cad
 		r.Body = body
 	}()
 	return next.ServeHTTP(w, r)
+}
+
+// setToken sets the placeholder of the token, to an empty text if there is none: Caddy leaves a
+// placeholder that it does not know as it is written. A token of a handler further out stays.
+func (x *exchange) setToken(ctx context.Context) {
+	if lease, ok := guard.LeaseFrom(ctx); ok {
+		if token, ok := lease.Token(); ok {
+			x.replace.Set(placeholderToken, strconv.FormatUint(token, 10))
+			return
+		}
+	}
+	if _, known := x.replace.Get(placeholderToken); !known {
+		x.replace.Set(placeholderToken, "")
+	}
 }
 
 // refuse is a guard.Config.ErrorHandler. With routes, Caddy's error routes answer in place of the

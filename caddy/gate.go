@@ -14,7 +14,7 @@ type gate struct {
 	detached atomic.Bool
 	stop     func() bool
 	end      context.CancelCauseFunc
-	free     context.CancelFunc // of the deadline
+	free     context.CancelFunc // It frees the timer of the deadline.
 }
 
 func newGate(client context.Context) *gate {

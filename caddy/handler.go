@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -23,7 +23,7 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // Placeholder | Description
 // ------------|---------------
 // `{http.reqlock.waited_ms}` | How many milliseconds the request waited for its lock
-// `{http.reqlock.token}` | The fencing token of the lock, with the mode `fenced`: each request of a key gets a larger one
+// `{http.reqlock.token}` | The fencing token of the lock, with `fenced` or the mode of this name: each request of a key gets a larger one
 // `{http.reqlock.problem}` | The type of the problem, such as `urn:reqlock:problem:locked`, if the request was refused
 // `{http.reqlock.title}` | What the type means
 // `{http.reqlock.detail}` | What the client can do
@@ -36,8 +36,11 @@ type Handler struct {
 	// The kind of lock: `exclusive`, `fair` (first come, first served), `fenced`, `read`, `write`,
 	// or `read_write` (GET and HEAD read, the rest writes). Default: `exclusive`.
 	Mode string `json:"mode,omitempty"`
-	// A WebAssembly plugin that decides on keys, mode and times for each request, in place of
-	// `keys` and `mode`. It is loaded again when the file changes.
+	// Give each request that holds the lock a fencing token. It goes with every mode but `read`, and
+	// needs a single key. With `read_write`, GET and HEAD have no tokens.
+	Fenced bool `json:"fenced,omitempty"`
+	// A WebAssembly plugin that decides on keys, mode, tokens and times for each request, in place
+	// of `keys`, `mode` and `fenced`. It is loaded again when the file changes.
 	Policy string `json:"policy,omitempty"`
 	// The text that the plugin gets as its settings.
 	PolicySettings string `json:"policy_settings,omitempty"`
@@ -59,20 +62,21 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // config returns the guard's Config, without the plugin.
 func (h *Handler) config() (guard.Config, error) {
-	route := config.Route{Mode: h.Mode, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: config.Duration(h.RetryAfter)}
-	cfg, err := route.Guard(config.Options{ErrorHandler: refuse(h.HandleErrors)})
+	route := routes.Route{Keys: h.Keys, Mode: h.Mode, Fenced: h.Fenced, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
+	cfg, err := route.Guard(routes.Options{ErrorHandler: refuse(h.HandleErrors)})
 	if err != nil {
 		return cfg, err
 	}
 	switch {
 	case h.Policy == "" && len(h.Keys) == 0:
 		return cfg, errors.New("there is neither a key nor a policy; add a line such as key order:{path.1}")
-	case h.Policy != "" && (len(h.Keys) > 0 || h.Mode != ""):
-		return cfg, errors.New("policy decides on keys and mode; leave out key and mode, or policy")
+	case h.Policy != "" && (len(h.Keys) > 0 || h.Mode != "" || h.Fenced):
+		return cfg, errors.New("policy decides on keys, mode and tokens; leave out key, mode and fenced, or policy")
 	case h.Policy == "" && h.PolicySettings != "":
 		return cfg, errors.New("there is policy_settings, but no policy")
 	case h.Policy != "":
-		cfg.Policy = func(*http.Request, *guard.Policy) error { return keyfuncs.ErrSkip } // for Validate; replaced by the plugin
+		// Validate needs one. The plugin takes its place.
+		cfg.Policy = func(*http.Request, *guard.Policy) error { return keyfuncs.ErrSkip }
 		return cfg, cfg.Validate()
 	}
 	for _, template := range h.Keys {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // Holding is how long requests wait for a lock and hold it, and what they get if that fails.
@@ -38,9 +38,9 @@ type Holding struct {
 }
 
 // lock returns the fields that a file of routes has as well.
-func (h *Holding) lock() config.Lock {
-	return config.Lock{
-		Wait: config.Duration(h.Wait), Lease: config.Duration(h.Lease), MaxHold: config.Duration(h.MaxHold),
+func (h *Holding) lock() routes.Lock {
+	return routes.Lock{
+		Wait: routes.Duration(h.Wait), Lease: routes.Duration(h.Lease), MaxHold: routes.Duration(h.MaxHold),
 		MaxWaiters: h.MaxWaiters, FailOpen: h.FailOpen,
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
@@ -62,7 +62,7 @@ func (*Idempotent) CaddyModule() caddy.ModuleInfo {
 
 func (h *Idempotent) config() (idempotency.Config, error) {
 	lock := h.lock()
-	if err := errors.Join(config.CheckOnUnknown(h.OnUnknown), lock.Check()); err != nil {
+	if err := errors.Join(routes.CheckOnUnknown(h.OnUnknown), lock.Check()); err != nil {
 		return idempotency.Config{}, err
 	}
 	scope, err := parseScope(h.Scope)
@@ -75,10 +75,10 @@ func (h *Idempotent) config() (idempotency.Config, error) {
 		// of its own.
 		route, scope = "caddy", keyfuncs.Join(host, currentPath, scope)
 	}
-	cfg := idempotency.ConfigOf(config.Once{
-		Idempotency: config.Idempotency{
+	cfg := idempotency.ConfigOf(routes.Once{
+		Idempotency: routes.Idempotency{
 			Route: route, Header: h.Header, Optional: h.Optional, KeyUUID: h.KeyUUID,
-			ErrorTTL: config.Duration(h.ErrorTTL), MaxKeys: h.MaxKeys, TTL: config.Duration(h.TTL), Lock: lock,
+			ErrorTTL: routes.Duration(h.ErrorTTL), MaxKeys: h.MaxKeys, TTL: routes.Duration(h.TTL), Lock: lock,
 			OnUnknown: h.OnUnknown, MaxRequestBody: h.MaxRequestBody, MaxResponseBody: h.maxResponseBody(),
 		},
 		ScopeOf:      scope,
@@ -95,7 +95,7 @@ func (h *Idempotent) maxResponseBody() int64 {
 }
 
 func parseScope(text string) (keyfuncs.Func, error) {
-	scope, err := config.ParseScope(text, "{http.auth.user.id}", parseKey)
+	scope, err := routes.ParseScope(text, "{http.auth.user.id}", parseKey)
 	if err == nil && scope == nil {
 		scope = idempotency.ScopeGlobal
 	}

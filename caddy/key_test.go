@@ -267,3 +267,22 @@ func TestPlaceholders(t *testing.T) {
 		last = token
 	}
 }
+
+// With read_write and fenced, each writer has a larger token, and a reader has none.
+func TestPlaceholders_FencedWriters(t *testing.T) {
+	t.Parallel()
+	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+		reqlock {
+			key {path.0}
+			mode read_write
+			fenced
+		}
+		respond "token {http.reqlock.token}"`))
+	for _, step := range []struct{ method, want string }{
+		{http.MethodPut, "token 1"}, {http.MethodGet, "token "}, {http.MethodPut, "token 2"},
+	} {
+		if a := p.do(t, step.method, "/reports"); a.body != step.want {
+			t.Errorf("%s: %v, want %q", step.method, a, step.want)
+		}
+	}
+}

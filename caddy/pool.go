@@ -29,10 +29,12 @@ type connection struct {
 	rdb     redis.UniversalClient
 	locks   *core.Client
 	metrics *promreqlock.Collector
-	end     func() error // of Redis
+	// end closes the connections to Redis, or the embedded one.
+	end func() error
 
-	closing  sync.Once
-	closed   chan struct{} // closed when locks is closed
+	closing sync.Once
+	// closed is closed when locks is.
+	closed   chan struct{}
 	deadline context.Context
 	expire   context.CancelFunc
 }

@@ -5,7 +5,8 @@ import "sync"
 // A usage counts the requests that use the resources of a handler. Caddy cleans a configuration up
 // while its last requests still run, so these decide when the resources may go.
 type usage struct {
-	release func() // gives the resources back
+	// release gives the resources back.
+	release func()
 	// borrow takes them again for one request, which Caddy may begin on a configuration that it has
 	// just cleaned up.
 	borrow func() (release func())
@@ -13,7 +14,7 @@ type usage struct {
 	mu      sync.Mutex
 	running int
 	retired bool
-	done    bool // released
+	done    bool // release has been called.
 }
 
 // enter counts a request until leave is called.

@@ -5,20 +5,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // Caddy's JSON and a file of routes refuse the same values, with the same words.
 func TestMistakes_SameWords(t *testing.T) {
 	t.Parallel()
 	for members, want := range map[string]string{
-		`"mode": "exclusif"`:              `mode is "exclusif"; want exclusive, fair, fenced, read, write or read_write`,
-		`"wait": "-2s"`:                   `; want a duration such as 2s or 1m30s`,
-		`"max_hold": "-1ns"`:              `; want a duration such as 2s or 1m30s`,
-		`"lease": "10us"`:                 `; want a duration of at least 1ms, or 0 to renew the lock`,
-		`"max_waiters": -2`:               `max_waiters is -2; want a number, -1 for no bound, or 0 for 1024`,
-		`"keys": ["a"], "mode": "fair"`:   "",
-		`"lease": "1ms", "wait": "1m30s"`: "",
+		`"mode": "exclusif"`:            `mode is "exclusif"; want exclusive, fair, fenced, read, write or read_write`,
+		`"wait": "-2s"`:                 `; want a duration such as 2s or 1m30s`,
+		`"max_hold": "-1ns"`:            `; want a duration such as 2s or 1m30s`,
+		`"lease": "10us"`:               `; want a duration of at least 1ms, or 0 to renew the lock`,
+		`"max_waiters": -2`:             `max_waiters is -2; want a number, -1 for no bound, or 0 for 1024`,
+		`"keys": ["a"], "mode": "fair"`: "",
+
+		`"mode": "read", "fenced": true`:       `fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write`,
+		`"keys": ["a", "b"], "fenced": true`:   `fenced is set, but several locks have no common token; use one key, or leave fenced out`,
+		`"keys": ["a", "b"], "mode": "fenced"`: `mode is fenced, but several locks have no common token; use one key, or exclusive`,
+		`"mode": "read_write", "fenced": true`: "",
+		`"mode": "fenced", "fenced": true`:     "",
+		`"lease": "1ms", "wait": "1m30s"`:      "",
 	} {
 		if !strings.Contains(members, `"keys"`) {
 			members = `"keys": ["a"], ` + members
@@ -28,7 +34,7 @@ func TestMistakes_SameWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, inCaddy := handler.config()
-		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", `+members+`}]}`), config.Options{})
+		_, inFile := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", `+members+`}]}`), routes.Options{})
 		wantMistake(t, inCaddy, want)
 		wantMistake(t, inFile, want)
 	}
@@ -43,7 +49,7 @@ func TestMistakes_SameWords(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, inCaddy := handler.config()
-		_, inFile := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), config.Options{})
+		_, inFile := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), routes.Options{})
 		wantMistake(t, inCaddy, want)
 		wantMistake(t, inFile, want)
 	}

@@ -15,22 +15,28 @@ import (
 
 // An exchange is one request in one guard.
 type exchange struct {
-	g        *Guard
-	w        http.ResponseWriter
-	r        *http.Request
-	original *http.Request    // that Serve was called with
-	outer    *section.Section // of the guard around this one; nil: this is the outermost
-	ctx      routedContext    // the request's, with its route
-	section  section.Section
-	bodies   bodybudget.Account // for what this guard reads of the body
-	reply    http.Handler       // the error of the lock, if it answers the request itself
-	outcome  Outcome
-	cancel   context.CancelCauseFunc // of the handler's context; nil: unbinding the lease ends it
+	g *Guard
+	w http.ResponseWriter
+	r *http.Request
+	// Serve was called with original. Its context and route are in ctx.
+	original *http.Request
+	ctx      routedContext
+	// outer belongs to the guard around this one. nil: this is the outermost.
+	outer   *section.Section
+	section section.Section
+	// bodies counts what this guard reads of the body.
+	bodies bodybudget.Account
+	// reply is the error of the lock, if it answers the request itself.
+	reply   http.Handler
+	outcome Outcome
+	// cancel ends the handler's context. nil: unbinding the lease does.
+	cancel context.CancelCauseFunc
 
-	// What most requests need one of is no allocation of its own.
-	key     [1]string    // which becomes the name of the lock
-	lock    core.Lock    // of that name
-	handled http.Request // that the handler gets
+	// What most requests need one of is no allocation of its own: the key, which becomes the name of
+	// the lock, the lock, and the request that the handler gets.
+	key     [1]string
+	lock    core.Lock
+	handled http.Request
 }
 
 // A boundContext is the context of core.Lease.Bind. Its Unbind is the function that Bind returns as

@@ -17,9 +17,11 @@ import (
 type Guard struct {
 	locks *core.Client
 	cfg   Config
-	warn  sync.Once      // about a WaitTime beyond the server's WriteTimeout
-	holds loglimit.Limit // of log lines about MaxHold, by route
-	lines loglimit.Limit // of other log lines that a fault repeats with each request
+	// warn is for the line about a WaitTime beyond the server's WriteTimeout.
+	warn sync.Once
+	// holds limits the log lines about MaxHold for each route. lines limits the others that a fault
+	// repeats with each request.
+	holds, lines loglimit.Limit
 }
 
 // New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes

@@ -15,11 +15,12 @@ const answerGrace = 3 * time.Second
 
 // A holdTimer ends a handler whose MaxHold is over.
 type holdTimer struct {
-	x      *exchange
-	lease  *core.Lease
-	body   *watchedBody // nil: there is nothing to read
-	over   *alarm       // at the end of MaxHold
-	silent *alarm       // when the answer must be written; nil: over has not gone off
+	x     *exchange
+	lease *core.Lease
+	body  *watchedBody // nil: there is nothing to read
+	// over goes off at the end of MaxHold. It sets silent, which goes off when the answer must be
+	// written.
+	over, silent *alarm
 }
 
 // startMaxHold starts the timer of MaxHold; nil: there is no MaxHold, or no lock.

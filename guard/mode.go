@@ -14,12 +14,18 @@ type Mode int
 
 // The modes.
 const (
-	ModeExclusive Mode = iota // one request at a time
-	ModeFair                  // the same, first come, first served across all processes
-	ModeFenced                // ModeExclusive with Config.Fenced
-	ModeRead                  // shared with other readers
-	ModeWrite                 // excludes readers and writers
-	ModeReadWrite             // ModeRead for GET and HEAD, ModeWrite for the rest
+	// ModeExclusive runs one request at a time.
+	ModeExclusive Mode = iota
+	// ModeFair is ModeExclusive, first come, first served across all processes.
+	ModeFair
+	// ModeFenced is ModeExclusive with Config.Fenced.
+	ModeFenced
+	// ModeRead runs beside other readers.
+	ModeRead
+	// ModeWrite excludes readers and writers.
+	ModeWrite
+	// ModeReadWrite is ModeRead for GET and HEAD, and ModeWrite for the rest.
+	ModeReadWrite
 )
 
 var modes = []struct {

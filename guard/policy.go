@@ -18,12 +18,15 @@ type PolicyFunc func(r *http.Request, p *Policy) error
 
 // A Policy says what to lock for one request, and how.
 type Policy struct {
-	Keys      []string // at least one, unless Lock or Skip
+	// Keys has at least one key, unless Lock or Skip is set.
+	Keys []string
+	// Mode, Fenced, WaitTime and LeaseTime are those of the Config, unless the policy changes them.
 	Mode      Mode
-	Fenced    bool          // see Config.Fenced
-	WaitTime  time.Duration // 0: 409 at once
-	LeaseTime time.Duration // 0: the watchdog's
-	Skip      bool          // run the handler without a lock
+	Fenced    bool
+	WaitTime  time.Duration
+	LeaseTime time.Duration
+	// Skip runs the handler without a lock.
+	Skip bool
 
 	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors
 	// are treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.

@@ -16,13 +16,17 @@ import (
 // An Error is a refusal with its answer. Guards pass one to Config.ErrorHandler. A key function, a
 // policy or a lock of Config.Locker may return one, wrapped or not: the guard sends that answer.
 type Error struct {
-	Status     int           // of the answer
-	Type       string        // RFC 9457 problem type, a URI
-	Title      string        // the same for all problems of the type
-	Detail     string        // what this client can do; never holds the key
-	RetryAfter time.Duration // 0: no Retry-After
-	Reason     string        // the header Reqlock-Reason, a short text for programs; "": none
-	Err        error         // the cause, for logs; not sent
+	Status int
+	// Type is the problem type of RFC 9457, a URI. All problems of a type have its Title.
+	Type, Title string
+	// Detail says what this client can do. It never has the key.
+	Detail string
+	// RetryAfter becomes the header Retry-After. 0: there is none.
+	RetryAfter time.Duration
+	// Reason becomes the header Reqlock-Reason, a short text for programs. "": there is none.
+	Reason string
+	// Err is the cause. It is for logs, and the client does not get it.
+	Err error
 }
 
 // Error names the problem and its cause.
@@ -90,7 +94,7 @@ const statusClientGone = 499
 var problems = map[string]struct {
 	status        int
 	title, detail string
-	retry         bool // carries Retry-After
+	retry         bool // The answer has Retry-After.
 }{
 	ProblemLocked:             {http.StatusConflict, "Another request is in progress", "Another request for the same resource is in progress. Try again later.", true},
 	ProblemWaitTimeout:        {http.StatusConflict, "Timed out waiting for another request", "Another request for the same resource is still in progress. This request waited for it and was not processed. Try again later.", true},

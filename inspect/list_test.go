@@ -180,6 +180,16 @@ func TestList_Kinds(t *testing.T) {
 			take(t, bg, a.FairLock("order:fair"))
 			wait(t, b.FairLock("order:fair"))
 			take(t, bg, a.FencedLock("order:fenced"))
+			take(t, bg, a.FairLock("order:tokens:fair").Fenced())
+			wait(t, b.FairLock("order:tokens:fair").Fenced())
+			take(t, bg, a.FairLock("order:tokens:first").Fenced()) // No one waits, so nothing in Redis tells that it is fair.
+			take(t, bg, a.ReadWriteLock("order:tokens:write").Write().Fenced())
+			written, err := a.ReadWriteLock("order:tokens:read").Write().Fenced().Acquire(bg, core.AcquireOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			written.Release(bg)
+			take(t, bg, a.ReadWriteLock("order:tokens:read").Read())
 			take(t, bg, a.ReadWriteLock("order:read").Read())
 			take(t, bg, b.ReadWriteLock("order:read").Read())
 			take(t, bg, a.ReadWriteLock("order:write").Write())
@@ -220,7 +230,9 @@ func TestList_Kinds(t *testing.T) {
 
 			eventually(t, rdb, "order:awaited", func(l *Lock) bool { return l.Listeners == 1 })
 			eventually(t, rdb, "order:write", func(l *Lock) bool { return l.Listeners == 1 })
-			eventually(t, rdb, "order:fair", func(l *Lock) bool { return l.Listeners == 1 && len(l.Queue) == 1 })
+			for _, name := range []string{"order:fair", "order:tokens:fair"} {
+				eventually(t, rdb, name, func(l *Lock) bool { return l.Listeners == 1 && len(l.Queue) == 1 })
+			}
 
 			held := []string{
 				"order:awaited lock a=1 listeners 1",
@@ -232,14 +244,18 @@ func TestList_Kinds(t *testing.T) {
 				"order:marked once a=1 record 7 true",
 				"order:plain lock a=1",
 				"order:read read a=1 b=1",
+				"order:tokens:fair fair a=1 1:b token 1 listeners 1",
+				"order:tokens:first fenced a=1 token 1",
+				"order:tokens:read read a=1 token 1",
+				"order:tokens:write write a:write=1 token 1",
 				"order:twice lock a=2",
 				"order:write write a:write=1 listeners 1",
 				"{order:braced} lock a=1",
 				"{order}:tag lock a=1",
 			}
 			wantList(t, rdb, ListOptions{}, held)
-			wantList(t, rdb, ListOptions{Prefix: "order:t"}, []string{"order:twice lock a=2"})
-			wantList(t, rdb, ListOptions{Prefix: "{order"}, held[11:])
+			wantList(t, rdb, ListOptions{Prefix: "order:tw"}, []string{"order:twice lock a=2"})
+			wantList(t, rdb, ListOptions{Prefix: "{order"}, held[len(held)-2:])
 			wantList(t, rdb, ListOptions{Prefix: "order:*"}, nil)
 			all := append(slices.Clone(held), "order:free fenced token 1", "order:record once record 10 false")
 			slices.Sort(all)

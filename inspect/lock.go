@@ -16,7 +16,9 @@ type Lock struct {
 	// Name is the name in Redis, so after a NameMapper.
 	Name string `json:"name"`
 	// Kind is one of core.Kinds. Redis does not store it, so it is deduced from the keys that exist:
-	// a fair lock without waiters, and a Once without a marker, look like a "lock".
+	// a fair lock without waiters, and a Once without a marker, look like a "lock". "fenced" is a lock
+	// with a counter of tokens, which may be a fair lock without waiters. Fair and read/write locks
+	// keep their kind if they have a counter, and have a Token.
 	Kind string `json:"kind"`
 	// TTL is 0 if the lock is not held. -1: it is held forever, which no lock should be.
 	TTL int64 `json:"ttl_ms"`

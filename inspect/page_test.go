@@ -141,6 +141,25 @@ func get(t *testing.T, url string) (status int, body string, header http.Header)
 	return resp.StatusCode, string(text), resp.Header
 }
 
+// A process knows which of its locks with tokens are fair, although nothing in Redis tells before
+// someone waits.
+func TestHandler_KindsWithTokens(t *testing.T) {
+	t.Parallel()
+	locks := newClient(t, redistest.Start(t).Client(t), "web-1")
+	hold(t, t.Context(), locks.FairLock("a fair lock").Fenced())
+	hold(t, t.Context(), locks.ReadWriteLock("a writer").Write().Fenced())
+	_, text, _ := get(t, serve(t, locks, Options{Refresh: leastRefresh})+"locks.json")
+	var listing Listing
+	if err := json.Unmarshal([]byte(text), &listing); err != nil || len(listing.Locks) != 2 {
+		t.Fatalf("%s: %v", text, err)
+	}
+	for i, want := range []string{"fair", "write"} {
+		if l := listing.Locks[i]; l.Kind != want || l.Token != 1 || l.Holders[0].Held < 1 {
+			t.Errorf("%+v, want the kind %s and the token 1", l, want)
+		}
+	}
+}
+
 // The page and its JSON show the locks of all processes, with what only this process knows.
 func TestHandler_Shows(t *testing.T) {
 	t.Parallel()

@@ -276,6 +276,11 @@ func TestRecord(t *testing.T) {
 		"detail of lock":  {0, -1, -1, 0, 0, []string{"1k", "2detail"}, ErrBadGuest, "it locks, and has an entry of kind 2"},
 		"empty key":       {0, -1, -1, 0, 0, []string{"1"}, ErrBadGuest, "a key is empty"},
 		"two for Fenced":  {0, 2, -1, 0, 0, []string{"1a", "1b"}, ErrBadGuest, "ModeFenced allows one"},
+		"fenced":          {0, 1, 0, 0, 0, []string{"7", "1key"}, nil, ""},
+		"two, with token": {0, 5, -1, 0, 0, []string{"1a", "1b", "7"}, ErrBadGuest, "it set 2 keys; ModeFenced allows one, and so does Fenced"},
+		"token with text": {0, 5, -1, 0, 0, []string{"1a", "7yes"}, ErrBadGuest, "the entry of kind 7 in its record has a text"},
+		"token of a skip": {1, -1, -1, 0, 0, []string{"7"}, ErrBadGuest, "it skips the lock, and has an entry of kind 7"},
+		"kind":            {0, -1, -1, 0, 0, []string{"1a", "8"}, ErrBadGuest, "it locks, and has an entry of kind 8"},
 		"mode":            {0, 6, -1, 0, 0, []string{"1a"}, ErrBadGuest, "mode of its record is 6"},
 		"wait":            {0, 0, 30_001, 0, 0, []string{"1a"}, ErrBadGuest, "wait_ms of its record is 30001"},
 		"skip":            {1, 9, -9, 0, 0, []string{"6a=b"}, nil, ""},
@@ -300,11 +305,13 @@ func TestRecord(t *testing.T) {
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v %q", name, err, c.want, c.text)
 		}
-		if name == "lock" {
-			clear(mem)
-			if want := (guard.Policy{Keys: []string{"key", "ключ"}, Mode: guard.ModeRead, LeaseTime: initial.LeaseTime}); !reflect.DeepEqual(call.policy, want) {
-				t.Errorf("%+v, want %+v", call.policy, want)
-			}
+		clear(mem) // as the next call of the guest may
+		want, known := map[string]guard.Policy{
+			"lock":   {Keys: []string{"key", "ключ"}, Mode: guard.ModeRead, LeaseTime: initial.LeaseTime},
+			"fenced": {Keys: []string{"key"}, Mode: guard.ModeFair, Fenced: true, LeaseTime: initial.LeaseTime},
+		}[name]
+		if known && !reflect.DeepEqual(call.policy, want) {
+			t.Errorf("%s: %+v, want %+v", name, call.policy, want)
 		}
 	}
 }
@@ -318,6 +325,7 @@ func FuzzRecord(f *testing.F) {
 		f.Add([]byte(m), uint32(at))
 	}
 	seed(0, func(m testMemory) { m.put(0, 0, 3, 100, 1000, 0, 0, "1key", "6a=b") })
+	seed(0, func(m testMemory) { m.put(0, 0, 1, 100, 1000, 0, 0, "1key", "1other", "7") })
 	seed(8, func(m testMemory) {
 		m.put(8, 2, -1, -1, -1, 429, 7, "2detail", "3title", "4problem", "5reason", "6a=b")
 	})

@@ -39,6 +39,38 @@ var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.Ha
 	},
 }
 
+// A plugin that asks for tokens gets them from the guard: each request has a larger one.
+func TestSetFenced(t *testing.T) {
+	t.Parallel()
+	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	g, err := guard.New(locks, guard.Config{Policy: start(t, "all", Config{}).Policy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := uint64(0)
+	for range 3 {
+		g.Serve(httptest.NewRecorder(), request("F", "/", ""), func(_ http.ResponseWriter, r *http.Request) {
+			lease, _ := guard.LeaseFrom(r.Context())
+			token, ok := lease.Token()
+			if !ok || token <= last {
+				t.Errorf("token %d, %v, after %d", token, ok, last)
+			}
+			last = token
+		})
+	}
+	if last == 0 {
+		t.Error("the handler did not run")
+	}
+}
+
 // In each framework a plugin decides: requests with the same key exclude each other, others do not,
 // and the handler gets the body that the guest has read.
 func TestFrameworks(t *testing.T) {

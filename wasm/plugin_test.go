@@ -235,6 +235,7 @@ func TestReqlockV1(t *testing.T) {
 		"3": {Policy: guard.Policy{Keys: []string{"3"}, Mode: guard.ModeRead}},
 		"4": {Policy: guard.Policy{Keys: []string{"4"}, Mode: guard.ModeWrite}},
 		"5": {Policy: guard.Policy{Keys: []string{"5"}, Mode: guard.ModeReadWrite}},
+		"F": {Policy: guard.Policy{Keys: []string{"F"}, Mode: initial.Mode, Fenced: true}},
 		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
 		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
 		"D": {Policy: initial, Denial: guard.Error{

@@ -41,6 +41,7 @@ const (
 	entryProblem uint32 = 4 // The entry is the end of the type of a refusal's problem.
 	entryReason  uint32 = 5 // The entry is the header Reqlock-Reason of a refusal.
 	entryField   uint32 = 6 // The entry is name=value, for logs.
+	entryToken   uint32 = 7 // The holder of the lock gets a fencing token; the text is empty.
 )
 
 const (
@@ -126,6 +127,11 @@ func (c *call) readKeys(mem reader, entries []byte) error {
 		case err != nil:
 			return err
 		case kind == entryField:
+			continue
+		case kind == entryToken && len(text) > 0:
+			return breach("the entry of kind %d in its record has a text; leave it empty", kind)
+		case kind == entryToken:
+			c.policy.Fenced = true
 			continue
 		case kind != entryKey:
 			return breach("its record is wrong: it locks, and has an entry of kind %d", kind)

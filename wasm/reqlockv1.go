@@ -28,6 +28,7 @@ var reqlockV1 = hostModule{
 		}
 		c.policy.Mode = modes[mode]
 	})},
+	{"set_fenced", nil, nil, inCall(func(c *call, _ memory, _ []uint64) { c.policy.Fenced = true })},
 	{"skip", nil, nil, inCall(func(c *call, _ memory, _ []uint64) { c.policy.Skip = true })},
 	{"deny", types(i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
 		text := mem.text(s[1], s[2])

@@ -12,7 +12,8 @@ import (
 
 // An Adapter mounts guarded routes in one framework.
 type Adapter struct {
-	Name string // of the framework; unique among the adapters of Main
+	// Name is that of the framework. No two adapters of Main have the same.
+	Name string
 
 	// Router returns a handler that serves the routes. It translates their patterns into the
 	// framework's, and puts the adapter's middleware, which Layers makes, around Route.Handler. It
@@ -53,13 +54,18 @@ type Route struct {
 	// wildcard is a whole segment; the last one may be {rest...}.
 	Pattern string
 
-	Once    []idempotency.Config // the first is outermost; none: the route is not idempotent
-	Guards  []guard.Config       // inside Once, the first is outermost; none: the route is not guarded
-	Handler http.HandlerFunc     // knows only net/http; for Serve
-	Params  func(Params)         // called before Handler; may be nil
+	// Once makes the route idempotent, and Guards, which are inside Once, guard it. The first of each
+	// is outermost. Without any, the route is neither.
+	Once   []idempotency.Config
+	Guards []guard.Config
+	// Handler knows only net/http. It is for Serve.
+	Handler http.HandlerFunc
+	// Params is called before Handler. nil: it is not.
+	Params func(Params)
 
-	fails       func() bool // whether Err is an error
-	lockOutside bool        // Guards are around Once
+	// fails reports whether Err is an error. lockOutside puts Guards around Once.
+	fails       func() bool
+	lockOutside bool
 }
 
 // Layers returns the middleware of a route, the outermost first: what lock makes of each of

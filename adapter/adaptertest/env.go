@@ -26,23 +26,28 @@ var background = context.Background()
 // An env is the environment of one test.
 type env struct {
 	*testing.T
-	adapter  Adapter
-	redis    *redistest.Server
-	proxy    *redistest.Proxy // between the guards and Redis; nil without the setup proxied
-	rdb      *redis.Client    // of the test
-	locks    *core.Client     // of the guards
-	log      *journal         // of the guards
-	patience time.Duration    // the test's own, in place of the constant
+	adapter Adapter
+	redis   *redistest.Server
+	// The test itself uses rdb. The guards use locks and log, and reach Redis through proxy if the
+	// setup is proxied.
+	rdb   *redis.Client
+	locks *core.Client
+	log   *journal
+	proxy *redistest.Proxy
+	// A test may have a patience of its own, in place of the constant.
+	patience time.Duration
 	outcomes chan guard.Outcome
 
-	ends    []func() // what to stop and undo at the end
+	// ends are called at the end, and stop and undo what the test did.
+	ends []func()
+	// clients have rdbs as their clients of Redis.
 	clients []*core.Client
-	rdbs    []*redis.Client // of the clients
+	rdbs    []*redis.Client
 }
 
 // A setup holds what a test may change in its env.
 type setup struct {
-	options  core.Options // of the lock client
+	options  core.Options
 	proxied  bool
 	patience time.Duration
 }

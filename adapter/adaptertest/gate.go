@@ -8,7 +8,7 @@ import (
 
 // A gate is a handler that stays inside until the test lets it out or ends.
 type gate struct {
-	most    int64 // handlers inside at a time
+	most    int64 // So many handlers may be inside at a time.
 	e       *env
 	entered chan *stay
 	runs    atomic.Int64
@@ -17,7 +17,7 @@ type gate struct {
 
 // A stay is one run of the handler.
 type stay struct {
-	ctx context.Context // the handler's
+	ctx context.Context
 	out chan struct{}
 }
 

@@ -272,7 +272,7 @@ func onceUnanswered(e *env) {
 			Handler: func(http.ResponseWriter, *http.Request) { runs.Add(1) }, fails: fails,
 		})
 		pay := func() answer { return s.pay("x", with("X-User", user)) }
-		want := int64(1) // of runs
+		want := int64(1)
 		for ; e.adapter.LeavesErrors && want <= 2; want++ {
 			a := pay()
 			a.wantOwn(e, a.status, a.body)

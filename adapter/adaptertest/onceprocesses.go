@@ -78,7 +78,7 @@ func leaveKey(path string) string { return "test:leave:" + path }
 // A pair is two server processes. The first reaches Redis through the proxy, and has short leases.
 type pair struct {
 	e             *env
-	process       *process // the first
+	process       *process // It serves first.
 	first, second *site
 }
 

@@ -153,8 +153,8 @@ func onceRenamed(e *env) {
 	}
 	for i, test := range []struct {
 		before, after string
-		config        []func(*idempotency.Config) // of both
-		later         []func(*idempotency.Config) // of the later one
+		// config changes both, and later only the later one.
+		config, later []func(*idempotency.Config)
 	}{
 		{before: "/pay/{id}", after: "/pay/{payment}"},
 		{before: "/pay/{id}", after: "/pay/{payment}", config: []func(*idempotency.Config){route("payments")}},

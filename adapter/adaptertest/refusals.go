@@ -18,18 +18,23 @@ import (
 
 // A refusal is a row of the table of refused requests.
 type refusal struct {
-	name    string
-	setup   []func(*setup)
-	config  func(*guard.Config)
-	arrange func(e *env, s *site)  // before the request
-	request func(s *site) answer   // nil: a GET of order
-	status  int                    // of the answer
-	problem string                 // of the answer
-	retry   string                 // Retry-After
-	logged  string                 // a text in the log; "": nothing is logged
-	backend bool                   // Redis is unavailable: FailOpen runs the handler
-	cause   error                  // matches Outcome.Err; nil: any
-	check   func(e *env, a answer) // in place of the check of the problem
+	name   string
+	setup  []func(*setup)
+	config func(*guard.Config)
+	// arrange runs before request. A refusal without a request sends a GET of order.
+	arrange func(e *env, s *site)
+	request func(s *site) answer
+	// The answer has this status, problem and Retry-After.
+	status         int
+	problem, retry string
+	// The log has this text. "": nothing is logged.
+	logged string
+	// Redis is unavailable, so FailOpen runs the handler.
+	backend bool
+	// Outcome.Err matches cause. nil: it may be any error.
+	cause error
+	// check takes the place of the check of the problem.
+	check func(e *env, a answer)
 }
 
 var refusalTable = []refusal{

@@ -15,15 +15,20 @@ import (
 
 // A Server is what a test wants its server to be; see Adapter.Serve.
 type Server struct {
-	Listener net.Listener // on 127.0.0.1; the server closes it
-	ErrorLog *log.Logger  // for what the server logs by itself, such as panics
+	// Listener listens on 127.0.0.1. The server closes it.
+	Listener net.Listener
+	// ErrorLog gets what the server logs by itself, such as panics.
+	ErrorLog *log.Logger
 
 	// Around is middleware outside the adapter's. nil: none.
 	Around func(http.Handler) http.Handler
 
-	TLS          *tls.Config     // of HTTPS by HTTP/1.1 and HTTP/2. nil: HTTP/1.1 without TLS
-	BaseContext  context.Context // what the contexts of all requests begin with. nil: any
-	WriteTimeout time.Duration   // how long an answer may take. 0: no bound
+	// TLS serves HTTPS, by HTTP/1.1 and HTTP/2. nil: HTTP/1.1 without TLS.
+	TLS *tls.Config
+	// The contexts of all requests begin with BaseContext. nil: any context.
+	BaseContext context.Context
+	// WriteTimeout is how long an answer may take. 0: no bound.
+	WriteTimeout time.Duration
 }
 
 // around puts middleware around the adapter's.

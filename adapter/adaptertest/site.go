@@ -100,7 +100,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   string
-	err    error // of the connection
+	err    error // The connection failed with it.
 }
 
 // request makes a request that ends with the test.

@@ -121,7 +121,7 @@ func keyOfWhatIsSeen(e *env) {
 		} {
 			s, keys, seen := e.keyed(pattern, key)
 			type first struct{ url, key string }
-			known := map[string]first{} // by the value that the handler sees
+			known := map[string]first{} // The keys are the values that the handler sees.
 			for _, urls := range resources {
 				for _, url := range urls {
 					if !s.ask(url) {

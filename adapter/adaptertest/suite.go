@@ -13,7 +13,8 @@ type scenario struct {
 	name  string
 	run   func(e *env)
 	setup []func(*setup)
-	alone bool // it takes the whole machine: tests beside it would time out
+	// An alone scenario takes the whole machine: tests beside it would time out.
+	alone bool
 }
 
 // Run runs the suite with all adapters at the same time, as parallel subtests of t. At the end it
@@ -83,7 +84,7 @@ func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 			if !s.alone {
 				t.Parallel()
 			}
-			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // after env.finish
+			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // It runs after env.finish.
 			s.run(newEnv(t, a, s.setup...))
 		})
 	}

@@ -13,9 +13,10 @@ import (
 type table struct {
 	rows, columns []string
 
-	mu      sync.Mutex
-	cells   map[[2]string]string // by row and column
-	reasons []string             // of exceptions; a cell has the number of its reason
+	mu sync.Mutex
+	// cells has each cell under its row and column. That of an exception is the number of its reason.
+	cells   map[[2]string]string
+	reasons []string
 }
 
 func newTable(scenarios []scenario, adapters []Adapter) *table {

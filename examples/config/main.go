@@ -21,8 +21,8 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/examples/internal/demo"
-	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/guard/routes/yaml"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
@@ -62,7 +62,7 @@ func (s *server) open(rdb *redis.Client) (*core.Client, http.Handler, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.file, err = httplock.FromFile(locks, s.path, config.Options{
+	s.file, err = httplock.FromFile(locks, s.path, routes.Options{
 		Format:   yaml.Format,
 		Watch:    true, // or only on a signal:
 		ReloadOn: []os.Signal{syscall.SIGHUP},

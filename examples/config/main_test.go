@@ -27,7 +27,7 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 			t.Errorf("after the change: %+v", r)
 		}
 	}
-	const mistake = "    reqlock: config: locks.yaml:6:11: wait is \"a while\"; want a duration such as 2s or 1m30s\n"
+	const mistake = "    reqlock: routes: locks.yaml:6:11: wait is \"a while\"; want a duration such as 2s or 1m30s\n"
 	if !strings.Contains(output, mistake) {
 		t.Errorf("no %q", mistake)
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -23,7 +23,7 @@ type File interface {
 // A FileTest shows that an adapter serves a file of routes.
 type FileTest[F File] struct {
 	// Open is FromFile.
-	Open func(locks *core.Client, path string, opts config.Options) (F, error)
+	Open func(locks *core.Client, path string, opts routes.Options) (F, error)
 	// User reads the user, which is anna in all requests.
 	User keyfuncs.Func
 	// Serve serves GET and PUT /orders/:id, whose handler writes the name of its lock or "no lock",
@@ -50,7 +50,7 @@ func (test FileTest[F]) Run(t *testing.T) {
 		{"method": "POST", "pattern": "/pay/:id", "key": "pay:{path.id}", "idempotency": {"scope": "{user}"}}
 	]}`)
 	locks := New(t)
-	file, err := test.Open(locks, path, config.Options{
+	file, err := test.Open(locks, path, routes.Options{
 		Logger: slog.New(slog.DiscardHandler), Sources: map[string]keyfuncs.Func{"user": test.User},
 	})
 	if err != nil {

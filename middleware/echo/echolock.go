@@ -80,9 +80,11 @@ func underLock(g *guard.Guard) server {
 
 // A wrapper has the state that New and Idempotent share.
 type wrapper struct {
-	skip     middleware.Skipper
-	answer   func(c echo.Context, err error) error // of WithErrorHandler
-	handlers sync.Map                              // by *echo.Echo: its allHandlers at first
+	skip middleware.Skipper
+	// answer is the function that WithErrorHandler got.
+	answer func(c echo.Context, err error) error
+	// handlers has the allHandlers of each *echo.Echo as of its first request.
+	handlers sync.Map
 }
 
 // newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
@@ -215,8 +217,10 @@ func find(c echo.Context) echo.Context {
 type handlers uint8
 
 const (
-	routeOnly    handlers = iota // or nothing that Echo lists
-	notFoundOnly                 // a handler for requests that no route matches
+	// The path has a route, or nothing that Echo lists.
+	routeOnly handlers = iota
+	// The path has a handler for requests that no route matches.
+	notFoundOnly
 	both
 )
 

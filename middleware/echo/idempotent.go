@@ -47,11 +47,11 @@ func runOnce(g *idempotency.Guard) server {
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
 	own := echo.NewResponse(rec.Wrap(outer), c.Echo())
-	own.Status = http.StatusOK // as Echo's own begins
+	own.Status = http.StatusOK // Echo's own begins with it.
 	c.SetResponse(own)
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
 		c.Error(err)
-		rec.Failed() // if that has written nothing
+		rec.Failed() // It counts only if that has written nothing.
 	}
 }

@@ -77,8 +77,9 @@ func underLock(g *guard.Guard) server {
 
 // A wrapper has what New and Idempotent share.
 type wrapper struct {
-	skip   middleware.Skipper
-	answer func(c *echo.Context, err error) error // of WithErrorHandler
+	skip middleware.Skipper
+	// answer is the function that WithErrorHandler got.
+	answer func(c *echo.Context, err error) error
 }
 
 // newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.

@@ -7,23 +7,23 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// A File guards the routes that a file lists; see package config.
+// A File guards the routes that a file lists; see package routes.
 type File struct {
-	routes   *config.Routes[idempotency.Guards]
+	table    *routes.Routes[idempotency.Guards]
 	wrap     *wrapper
 	unrouted *guard.Guard
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
 // options are those of New.
-func FromFile(locks *core.Client, path string, opts config.Options, options ...Option) (*File, error) {
+func FromFile(locks *core.Client, path string, opts routes.Options, options ...Option) (*File, error) {
 	wrap := newWrapper(options, &opts.ErrorHandler)
-	routes, err := idempotency.Open(locks, path, opts)
+	table, err := idempotency.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func FromFile(locks *core.Client, path string, opts config.Options, options ...O
 	if err != nil {
 		return nil, err
 	}
-	return &File{routes, wrap, unrouted}, nil
+	return &File{table, wrap, unrouted}, nil
 }
 
 // Middleware returns a middleware for an Echo, a group or a route. It guards requests whose route
@@ -45,8 +45,8 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 		if r.Pattern == "" { // in Pre
 			return underLock(f.unrouted)(c, r, next)
 		}
-		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.Echo()) })
-		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.Echo()) })
+		found := f.table.Serve(r, func(guards idempotency.Guards) {
 			c.SetRequest(r)
 			switch {
 			case guards.Once == nil:
@@ -69,10 +69,10 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 // typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
 // are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
 // first request has all of that logged.
-func (f *File) Check(e *echo.Echo) error { return f.routes.Check(listed(e)) }
+func (f *File) Check(e *echo.Echo) error { return f.table.Check(listed(e)) }
 
-func listed(e *echo.Echo) func(config.Route) bool {
-	return config.Listed(func(yield func(method, pattern string) bool) {
+func listed(e *echo.Echo) func(routes.Route) bool {
+	return routes.Listed(func(yield func(method, pattern string) bool) {
 		for _, route := range e.Router().Routes() {
 			if !yield(route.Method, route.Path) {
 				return
@@ -82,7 +82,7 @@ func listed(e *echo.Echo) func(config.Route) bool {
 }
 
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.routes.Reload() }
+func (f *File) Reload() error { return f.table.Reload() }
 
 // Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
+func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

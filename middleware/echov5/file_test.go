@@ -11,7 +11,7 @@ import (
 
 	"github.com/labstack/echo/v5"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/internal/locktest"
 )
 
@@ -19,7 +19,7 @@ func TestFromFile(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	locktest.FileTest[*File]{
-		Open: func(locks *core.Client, path string, opts config.Options) (*File, error) {
+		Open: func(locks *core.Client, path string, opts routes.Options) (*File, error) {
 			return FromFile(locks, path, opts, WithSkipper(func(c *echo.Context) bool { return c.QueryParam("skip") != "" }))
 		},
 		User: Value("user"),
@@ -47,7 +47,7 @@ func TestFromFile_Pre(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/orders/:id", "key": "k"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file, err := FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.DiscardHandler)})
+	file, err := FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestFromFile_RefusalLeftToEcho(t *testing.T) {
 		t.Fatal(err)
 	}
 	locks := locktest.New(t)
-	file, err := FromFile(locks, path, config.Options{Logger: slog.New(slog.DiscardHandler)}, WithErrorHandler(func(*echo.Context, error) error {
+	file, err := FromFile(locks, path, routes.Options{Logger: slog.New(slog.DiscardHandler)}, WithErrorHandler(func(*echo.Context, error) error {
 		return echo.NewHTTPError(http.StatusConflict, "busy")
 	}))
 	if err != nil {

@@ -24,14 +24,16 @@ var partlyRead = &guard.Error{
 // set: then it arrives while it is read. A handler of Fiber finds what was read by putBack. As with
 // bodies of net/http, Read fails once the request has ended, also in another goroutine.
 type body struct {
-	c      fiber.Ctx
-	length int64 // that the client has promised; -1: none
+	c fiber.Ctx
+	// length is what the client has promised. -1: nothing.
+	length int64
 
-	mu    sync.Mutex
-	in    io.Reader // nil: nothing was read
-	count int64     // bytes read
-	end   error     // of further Reads; nil: there may be more
-	taken bool      // the handler has the rest
+	mu sync.Mutex
+	in io.Reader // nil: nothing was read
+	// count is how many bytes were read. Further Reads return end. nil: there may be more.
+	count int64
+	end   error
+	taken bool // The handler has the rest.
 }
 
 // A reread is a body that is in memory, or was read and took the place of Fiber's. It hides Close,

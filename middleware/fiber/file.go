@@ -9,21 +9,22 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// A File guards the routes that a file lists; see package config.
+// A File guards the routes that a file lists; see package routes.
 type File struct {
-	routes   *config.Routes[idempotency.Guards]
+	table    *routes.Routes[idempotency.Guards]
 	unrouted *guard.Guard
-	isRoute  sync.Map // by *fiber.Route
+	// isRoute remembers for each *fiber.Route whether it is a route or a Use.
+	isRoute sync.Map
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
-func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
-	routes, err := idempotency.Open(locks, path, opts)
+func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
+	table, err := idempotency.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +35,7 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	return &File{routes: routes, unrouted: unrouted}, nil
+	return &File{table: table, unrouted: unrouted}, nil
 }
 
 // Middleware returns a middleware for routes, before their handlers. It guards requests whose route
@@ -45,8 +46,8 @@ func (f *File) Middleware() fiber.Handler {
 		if !f.inRoute(c) {
 			return underLock(f.unrouted, fiber.Ctx.Next)(c, w, r)
 		}
-		f.routes.CheckOnce(func() func(config.Route) bool { return listed(c.App()) })
-		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.App()) })
+		found := f.table.Serve(r, func(guards idempotency.Guards) {
 			switch {
 			case guards.Once == nil:
 				err = underLock(guards.Lock, fiber.Ctx.Next)(c, w, r)
@@ -87,10 +88,10 @@ func isListed(app *fiber.App, route *fiber.Route) bool {
 // a typing mistake: it would do nothing. Call it when all routes are there. Versions of the file
 // that are loaded later are checked as well, and what is wrong with them is logged. Without Check,
 // the first request has all of that logged.
-func (f *File) Check(app *fiber.App) error { return f.routes.Check(listed(app)) }
+func (f *File) Check(app *fiber.App) error { return f.table.Check(listed(app)) }
 
-func listed(app *fiber.App) func(config.Route) bool {
-	return config.Listed(func(yield func(method, pattern string) bool) {
+func listed(app *fiber.App) func(routes.Route) bool {
+	return routes.Listed(func(yield func(method, pattern string) bool) {
 		for _, route := range app.GetRoutes(true) {
 			if !yield(route.Method, route.Path) {
 				return
@@ -100,7 +101,7 @@ func listed(app *fiber.App) func(config.Route) bool {
 }
 
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.routes.Reload() }
+func (f *File) Reload() error { return f.table.Reload() }
 
 // Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
+func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/internal/locktest"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
@@ -57,7 +57,7 @@ func TestFromFile_Parameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	file, err := fiberlock.FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	file, err := fiberlock.FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,8 +12,9 @@ import (
 // A writer is an http.ResponseWriter over Fiber's answer, for refusals and replays. Handlers write
 // to Fiber's itself.
 type writer struct {
-	c      fiber.Ctx
-	body   *body // of the request; nil: it has none
+	c fiber.Ctx
+	// body is that of the request. nil: it has none.
+	body   *body
 	header http.Header
 	begun  bool
 	// fasthttp sends no body, as for HEAD, but a Content-Length that was set.

@@ -6,29 +6,29 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// A File guards the routes that a file lists; see package config.
+// A File guards the routes that a file lists; see package routes.
 type File struct {
-	routes *config.Routes[idempotency.Guards]
+	table *routes.Routes[idempotency.Guards]
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
-func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
-	routes, err := idempotency.Open(locks, path, opts)
+func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
+	table, err := idempotency.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
-	return &File{routes}, nil
+	return &File{table}, nil
 }
 
 // Middleware returns a middleware for an engine, a group or a route. It guards requests whose route
 // has a row in the file, and passes all others.
 func (f *File) Middleware() gin.HandlerFunc {
 	return around(func(c *gin.Context, r *http.Request, next chain) (ran bool) {
-		found := f.routes.Serve(r, func(guards idempotency.Guards) {
+		found := f.table.Serve(r, func(guards idempotency.Guards) {
 			switch {
 			case guards.Once == nil:
 				ran = underLock(guards.Lock)(c, r, next)
@@ -49,7 +49,7 @@ func (f *File) Middleware() gin.HandlerFunc {
 // after a typing mistake: it would do nothing. Call it when all routes are there. Versions of the
 // file that are loaded later are checked as well, and what is wrong with them is logged.
 func (f *File) Check(engine *gin.Engine) error {
-	return f.routes.Check(config.Listed(func(yield func(method, pattern string) bool) {
+	return f.table.Check(routes.Listed(func(yield func(method, pattern string) bool) {
 		for _, route := range engine.Routes() {
 			if !yield(route.Method, route.Path) {
 				return
@@ -59,7 +59,7 @@ func (f *File) Check(engine *gin.Engine) error {
 }
 
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.routes.Reload() }
+func (f *File) Reload() error { return f.table.Reload() }
 
 // Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
+func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

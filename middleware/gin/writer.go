@@ -25,7 +25,8 @@ func (s sink) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 // A writer is a gin.ResponseWriter over another http.ResponseWriter.
 type writer struct {
 	http.ResponseWriter
-	outer  gin.ResponseWriter // for the methods that ResponseWriter does not have
+	// outer has the methods that ResponseWriter lacks.
+	outer  gin.ResponseWriter
 	status int
 	size   int
 }
@@ -72,7 +73,7 @@ func (w *writer) WriteString(s string) (int, error) {
 
 func (w *writer) Flush() {
 	w.WriteHeaderNow()
-	w.ResponseWriter.(http.Flusher).Flush() // as the outer one is
+	w.ResponseWriter.(http.Flusher).Flush() // It panics where the outer one does.
 }
 
 func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -14,18 +14,19 @@ import (
 //	sending -> sending  take, for another repeat of the same record; drop, if others still send it
 //	sending -> gone     drop, by the last repeat
 type answers struct {
-	sealed bool // a record is in memory twice: as stored, and opened
+	sealed bool // A record is in memory twice: as stored, and opened.
 	mu     sync.Mutex
 	byName map[string]*answer // nil: none is sent
 }
 
 // An answer is a record that repeats are sending. All but its users is constant.
 type answer struct {
-	name    string
-	data    []byte // as stored
+	name string
+	// data is the record as Redis has it.
+	data    []byte
 	rec     *record
 	account bodybudget.Account
-	users   int // guarded by the mutex of answers
+	users   int // The mutex of answers guards it.
 }
 
 // take returns the answer in data, which open decodes unless it is being sent already. The caller

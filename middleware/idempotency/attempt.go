@@ -21,32 +21,39 @@ import (
 
 // An attempt is one request in one guard. The context of the request leads to it.
 type attempt struct {
-	g      *Guard
-	server *http.Server // that received the request
-	outer  *attempt     // of a guard around this one
-	state  attemptState
+	g *Guard
+	// server has received the request.
+	server *http.Server
+	// outer is the attempt of a guard around this one.
+	outer *attempt
+	state attemptState
 
-	key         string // that the client sent
-	scope       string // whose key it is
+	// The client sent key, and scope tells whose key it is.
+	key, scope  string
 	name        string
 	fingerprint [fingerprintSize]byte
 
-	marker []byte          // what OutcomeRefuse leaves of a run, as stored in Redis
-	lease  *core.OnceLease // that the handler runs under
-	sent   *answer         // of an earlier run; the client gets it
+	// marker is what OutcomeRefuse leaves of a run, as Redis has it.
+	marker []byte
+	// The handler runs under lease.
+	lease *core.OnceLease
+	// The client gets sent, the answer of an earlier run.
+	sent *answer
 
-	keepFor atomic.Int64 // nanoseconds; 0: Config.TTL or ErrorTTL
-	said    atomic.Int32 // a word
+	// keepFor is in nanoseconds. 0: Config.TTL or ErrorTTL.
+	keepFor atomic.Int64
+	said    atomic.Int32 // It is a word.
 }
 
 type attemptState int
 
 const (
-	attemptUnkeyed attemptState = iota // no key to guard: none was sent, or it is not read yet
-	attemptNested                      // the outer attempt has the same name, and does everything
+	attemptUnkeyed attemptState = iota // There is no key to guard: none was sent, or it is not read yet.
+	attemptNested                      // The outer attempt has the same name, and does everything.
 	// It has a name. Its handler runs without a lock only if Config.FailOpen lets it.
 	attemptKeyed
-	attemptLocked // it has a lease
+	// It has a lease.
+	attemptLocked
 )
 
 // move changes the state, which only goes forward.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // Guards has the guards that a row of a file asks for. Each may be nil. Once goes around Lock.
@@ -15,9 +15,9 @@ type Guards struct {
 }
 
 // Open opens a file of routes, for adapters: their FromFile serves each request with the Guards of
-// its row. See config.Open.
-func Open(locks *core.Client, path string, opts config.Options) (*config.Routes[Guards], error) {
-	return config.Open(path, opts, func(row config.Row) (guards Guards, err error) {
+// its row. See routes.Open.
+func Open(locks *core.Client, path string, opts routes.Options) (*routes.Routes[Guards], error) {
+	return routes.Open(path, opts, func(row routes.Row) (guards Guards, err error) {
 		if row.Guard != nil {
 			if guards.Lock, err = guard.New(locks, *row.Guard); err != nil {
 				return guards, err
@@ -32,7 +32,7 @@ func Open(locks *core.Client, path string, opts config.Options) (*config.Routes[
 
 // ConfigOf returns the Config of a row of a file, and of other forms of configuration with the same
 // fields.
-func ConfigOf(once config.Once) Config {
+func ConfigOf(once routes.Once) Config {
 	cfg := Config{
 		Scope:           once.ScopeOf,
 		Route:           once.Route,

@@ -125,7 +125,7 @@ func addConditions(s *sum, header http.Header) {
 // fields is a Fingerprint of some JSON values.
 type fields struct {
 	pointers []string
-	paths    [][]jsontext.Token // the pointers, parsed
+	paths    [][]jsontext.Token // The pointers are parsed here.
 	invalid  error
 }
 

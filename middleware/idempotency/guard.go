@@ -20,9 +20,11 @@ type Guard struct {
 	locks *core.Client
 	cfg   Config
 	guard *guard.Guard
-	lines loglimit.Limit // of log lines that a fault repeats with each request
-	drops loglimit.Limit // of log lines of WarnDropped, by route
-	order sync.Once      // of the warning of warnOrder
+	// lines limits the log lines that a fault repeats with each request, and drops those of
+	// WarnDropped for each route.
+	lines, drops loglimit.Limit
+	// order is for the line of warnOrder.
+	order sync.Once
 	body  func(*http.Request) ([]byte, error)
 	// largeBody reads one over MaxRequestBody, within the budget of the process for bodies.
 	largeBody func(*http.Request) ([]byte, error)

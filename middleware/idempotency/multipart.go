@@ -16,7 +16,7 @@ import (
 // The limits of mime/multipart for a form. A body beyond them is compared byte for byte.
 const (
 	maxParts       = 1000
-	maxPartHeaders = 10_000 // lines, of all parts together
+	maxPartHeaders = 10_000 // So many lines may all parts have together.
 )
 
 // addParts adds what is compared of a multipart body: the query, the parts, and the Content-Type

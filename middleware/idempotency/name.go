@@ -32,8 +32,9 @@ func scopeName(scope string) string {
 // A sum is a SHA-256 of parts. The length precedes each part, so different parts have different
 // sums.
 type sum struct {
+	// parts are in room as long as they fit.
 	parts []byte
-	room  [512]byte // of parts, as long as they fit
+	room  [512]byte
 }
 
 func newSum(purpose string) *sum {

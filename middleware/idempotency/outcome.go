@@ -54,11 +54,11 @@ const (
 // A run is how a handler ended.
 type run struct {
 	said        word
-	returned    bool // it did not panic or call runtime.Goexit
-	interrupted bool // its context ended before it did: it lost its lock, or ran out of time
-	answered    bool // it has a status, of its own or an implied one
-	failed      bool // that status is 400 or more
-	stored      bool // Config.Store keeps that status
+	returned    bool // It did not panic or call runtime.Goexit.
+	interrupted bool // Its context ended before it did: it lost its lock, or ran out of time.
+	answered    bool // It has a status, of its own or an implied one.
+	failed      bool // The status is 400 or more.
+	stored      bool // Config.Store keeps the status.
 }
 
 // ending decides what becomes of the key. Only a handler that ends in order, while its context

@@ -16,8 +16,9 @@ import (
 type record struct {
 	kind        recordKind
 	fingerprint [fingerprintSize]byte // the fingerprint of the request
-	status      int                   // this and the following fields: of an answer
-	// A name without values is a header that the handler took away.
+	// The status, the header and the body are those of the answer. A name without values is a header
+	// that the handler took away.
+	status int
 	header http.Header
 	body   []byte
 }
@@ -25,9 +26,9 @@ type record struct {
 type recordKind byte
 
 const (
-	kindAnswered   recordKind = 'A' // with the answer
-	kindUnrecorded recordKind = 'N' // the run has ended, its answer cannot be replayed
-	kindBegun      recordKind = 'U' // the outcome is unknown until another record replaces this one
+	kindAnswered   recordKind = 'A' // The record has the answer.
+	kindUnrecorded recordKind = 'N' // The run has ended, and its answer cannot be replayed.
+	kindBegun      recordKind = 'U' // The outcome is unknown until another record replaces this one.
 )
 
 const (

@@ -19,17 +19,21 @@ import (
 // It is for adapters; see Guard.Serve. One goroutine uses it at a time, as with the writer it
 // wraps.
 type Recorder struct {
-	r      *http.Request
-	limit  int64
-	onPass func() // called once, if the answer cannot be recorded
+	r     *http.Request
+	limit int64
+	// onPass is called once, if the answer cannot be recorded.
+	onPass func()
 
-	w      http.ResponseWriter
-	outer  http.Header // when the handler began, with the values themselves
-	before http.Header // a copy of outer, without what the handler has set again
-	state  recorderState
-	status int         // 0: not yet known
-	header http.Header // when the status became known
-	length int64       // of Content-Length; -1: none
+	w http.ResponseWriter
+	// outer is the header as the handler found it, with the values themselves. before is a copy of
+	// it, without what the handler has set again.
+	outer, before http.Header
+	state         recorderState
+	status        int // 0: not yet known
+	// header is the header at the moment when the status became known.
+	header http.Header
+	// length is that of Content-Length. -1: there is none.
+	length int64
 	// The handler wrote more than length: as in net/http, all further writes fail.
 	overrun bool
 	body    []byte
@@ -202,7 +206,7 @@ func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int
 
 func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
 	if rec.state == recorderHolding {
-		rec.pass() // what was written must be sent first
+		rec.pass() // It sends first what was written.
 	}
 	conn, rw, err := next()
 	if err == nil {

@@ -7,19 +7,19 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
-// A File guards the routes that a file lists; see package config.
+// A File guards the routes that a file lists; see package routes.
 type File struct {
-	routes   *config.Routes[idempotency.Guards]
+	table    *routes.Routes[idempotency.Guards]
 	unrouted *guard.Guard
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
-func FromFile(locks *core.Client, path string, opts config.Options) (*File, error) {
-	routes, err := idempotency.Open(locks, path, opts)
+func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
+	table, err := idempotency.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func FromFile(locks *core.Client, path string, opts config.Options) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	return &File{routes, unrouted}, nil
+	return &File{table, unrouted}, nil
 }
 
 // noRouteKey leads to why the route of a request is unknown.
@@ -46,7 +46,7 @@ func (f *File) Wrap(next http.Handler) http.Handler {
 }
 
 func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	found, err := f.routes.ServeHandler(r, func(guards idempotency.Guards) {
+	found, err := f.table.ServeHandler(r, func(guards idempotency.Guards) {
 		switch {
 		case guards.Once == nil:
 			underLock(guards.Lock)(w, r, next)
@@ -67,13 +67,13 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 // Check returns an error that names each row of the file that is no route of mux, such as after a
 // typing mistake: it would do nothing. Call it when all routes are there. Versions of the file that
 // are loaded later are checked as well, and what is wrong with them is logged.
-func (f *File) Check(mux *http.ServeMux) error { return f.routes.Check(config.Served(mux)) }
+func (f *File) Check(mux *http.ServeMux) error { return f.table.Check(routes.Served(mux)) }
 
 // CheckRoutes is Check for a router that lists its routes, as chi.Walk and Gorilla's Router.Walk
 // do. Each is written "METHOD PATTERN", or "PATTERN" for all methods.
-func (f *File) CheckRoutes(routes ...string) error {
-	return f.routes.Check(config.Listed(func(yield func(method, pattern string) bool) {
-		for _, route := range routes {
+func (f *File) CheckRoutes(list ...string) error {
+	return f.table.Check(routes.Listed(func(yield func(method, pattern string) bool) {
+		for _, route := range list {
 			method, pattern, found := strings.Cut(route, " ")
 			if !found {
 				method, pattern = "", route
@@ -86,7 +86,7 @@ func (f *File) CheckRoutes(routes ...string) error {
 }
 
 // Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.routes.Reload() }
+func (f *File) Reload() error { return f.table.Reload() }
 
 // Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.routes.Close(ctx) }
+func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/internal/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -39,7 +39,7 @@ func TestFromFile(t *testing.T) {
 	]}`)
 	locks, runs := locktest.New(t), 0
 	quiet := slog.New(slog.DiscardHandler)
-	file, err := FromFile(locks, path, config.Options{Logger: quiet, Sources: map[string]keyfuncs.Func{"user": keyfuncs.Header("X-User")}})
+	file, err := FromFile(locks, path, routes.Options{Logger: quiet, Sources: map[string]keyfuncs.Func{"user": keyfuncs.Header("X-User")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handl
 	t.Helper()
 	log := new(bytes.Buffer)
 	path := configFile(t, `{"routes": [{"method": "POST", "pattern": "`+pattern+`", "key": "k"}]}`)
-	file, err := FromFile(locktest.New(t), path, config.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	file, err := FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +239,8 @@ func TestFromFile_Subtree(t *testing.T) {
 func TestFromFile_Mistake(t *testing.T) {
 	t.Parallel()
 	path := configFile(t, `{"routes": [{"pattern": "/x", "idempotency": {"scope": "global", "route": "/pay/{id}"}}]}`)
-	want := "reqlock: config: " + path + ":1:13: reqlock: idempotency: invalid Config: "
-	if _, err := FromFile(locktest.New(t), path, config.Options{}); err == nil || err.Error()[:len(want)] != want {
+	want := "reqlock: routes: " + path + ":1:13: reqlock: idempotency: invalid Config: "
+	if _, err := FromFile(locktest.New(t), path, routes.Options{}); err == nil || err.Error()[:len(want)] != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

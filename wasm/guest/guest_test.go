@@ -48,16 +48,23 @@ func TestHandle(t *testing.T) {
 		lock.AddKey("a")
 		lock.AddKey("b")
 		lock.SetMode(ModeRead)
+		lock.SetFenced()
 		lock.SetWait(time.Millisecond + 1)
 		lock.SetLease(-1)
 		lock.Field("name", "value")
 	}
 	handle()
-	if !reflect.DeepEqual(kinds(), map[uint32]int{entryKey: 2, entryField: 1}) || record.action != actionLock || record.mode != 3 || record.waitMS != 2 || record.leaseMS != -2 {
+	if !reflect.DeepEqual(kinds(), map[uint32]int{entryKey: 2, entryField: 1, entryToken: 1}) || record.action != actionLock || record.mode != 3 || record.waitMS != 2 || record.leaseMS != -2 {
 		t.Errorf("lock: %+v", record)
 	}
 
-	act = func(_ Request, lock Lock) { lock.AddKey("a"); lock.Skip() }
+	act = func(_ Request, lock Lock) { lock.AddKey("a") }
+	handle()
+	if !reflect.DeepEqual(kinds(), map[uint32]int{entryKey: 1}) {
+		t.Errorf("the next request: %+v", record)
+	}
+
+	act = func(_ Request, lock Lock) { lock.AddKey("a"); lock.SetFenced(); lock.Skip() }
 	handle()
 	if record.action != actionSkip || record.count != 0 || record.mode != -1 || record.waitMS != -1 || record.leaseMS != -1 {
 		t.Errorf("skip: %+v", record)

@@ -34,6 +34,10 @@ func (Lock) SetLease(d time.Duration) { lock.leaseMS = milliseconds(d) }
 // SetMode sets the kind of lock.
 func (Lock) SetMode(mode Mode) { lock.mode = int32(mode) }
 
+// SetFenced gives the holder of the lock a fencing token. It goes with every mode, but readers get
+// none, and needs a single key.
+func (Lock) SetFenced() { lock.fenced = true }
+
 // Skip lets the handler run without a lock.
 func (Lock) Skip() { lock.skip = true }
 

@@ -139,6 +139,7 @@ type decision struct {
 	mode            int32
 	waitMS, leaseMS int64
 	keys, fields    []string
+	fenced          bool
 	skip, needsBody bool
 	refusal         *Refusal
 }
@@ -153,7 +154,7 @@ func (d *decision) refuse(r Refusal) { d.refusal = &r }
 const (
 	actionLock, actionSkip, actionDeny, actionNeedsBody = 0, 1, 2, 3
 
-	entryKey, entryDetail, entryTitle, entryProblem, entryReason, entryField = 1, 2, 3, 4, 5, 6
+	entryKey, entryDetail, entryTitle, entryProblem, entryReason, entryField, entryToken = 1, 2, 3, 4, 5, 6, 7
 )
 
 // The record, as the host reads it.
@@ -193,6 +194,9 @@ func (d *decision) write() {
 	default:
 		for _, key := range d.keys {
 			add(entryKey, key)
+		}
+		if d.fenced {
+			add(entryToken, "")
 		}
 	}
 }

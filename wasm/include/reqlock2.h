@@ -55,6 +55,7 @@ enum {
 	REQLOCK_PROBLEM = 4, /* the end of the problem's type */
 	REQLOCK_REASON = 5,  /* the header Reqlock-Reason */
 	REQLOCK_FIELD = 6,   /* name=value, for logs */
+	REQLOCK_TOKEN = 7,   /* of a lock, without a text: its holder gets a fencing token; needs a single key, and readers get none */
 };
 
 typedef struct {

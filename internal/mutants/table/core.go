@@ -539,15 +539,15 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a stray acquire of a released hold is freed",
 		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || rest, Stray: stray}",
+		Old:     "Left{There: !answered || leftovers, Stray: stray}",
 		New:     "Left{There: !answered || rest}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
 	},
 	{
 		Promise: "a release that was not answered is repeated in the background",
 		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || rest, Stray: stray}",
-		New:     "Left{There: rest, Stray: stray}",
+		Old:     "Left{There: !answered || leftovers, Stray: stray}",
+		New:     "Left{There: leftovers, Stray: stray}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
 	},
 	{

@@ -136,6 +136,20 @@ var pluginMutants = []Mutant{
 		Nets:    []string{"wasm TestV2_MissingBody"},
 	},
 	{
+		Promise: "a record asks for a token",
+		File:    "wasm/record.go",
+		Old:     "c.policy.Fenced = true",
+		New:     "",
+		Nets:    []string{"wasm TestRecord"},
+	},
+	{
+		Promise: "set_fenced asks for a token",
+		File:    "wasm/reqlockv1.go",
+		Old:     "c.policy.Fenced = true",
+		New:     "_ = c",
+		Nets:    []string{"wasm TestReqlockV1", "wasm TestSetFenced"},
+	},
+	{
 		Promise: "a call that returns after its deadline is a timeout",
 		File:    "wasm/instance.go",
 		Old:     "\tcase !inTime:\n",
@@ -228,10 +242,10 @@ var pluginMutants = []Mutant{
 	},
 	{
 		Promise: "a plugin stays open for a request of any earlier version of the routes",
-		File:    "guard/config/open.go",
+		File:    "guard/routes/open.go",
 		Old:     "\tplugin.generations++\n",
 		New:     "\tplugin.generations = 1\n",
-		Nets:    []string{"guard/config TestPlugins"},
+		Nets:    []string{"guard/routes TestPlugins"},
 	},
 	{
 		Promise: "a new version is compiled at low priority",

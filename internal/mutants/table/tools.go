@@ -3,6 +3,13 @@ package table
 // toolMutants break what people see of locks: inspect and the reqlock command.
 var toolMutants = []Mutant{
 	{
+		Promise: "a fair lock with a queue and a counter of tokens is shown as fair",
+		File:    "inspect/read.go",
+		Old:     "case len(l.Queue) > 0:",
+		New:     "case len(l.Queue) > 0 && r.token.Err() != nil:",
+		Nets:    []string{"inspect TestList_Kinds"},
+	},
+	{
 		Promise: "list shows no hash of another program",
 		File:    "inspect/read.go",
 		Old:     "if !ok || err != nil || count < 1 ||",

@@ -179,6 +179,8 @@ export class Decision {
 
   key(key: string): Decision { return this.add(1, key); }
   mode(mode: i32): Decision { this.modeValue = mode; return this; }
+  // fenced gives the holder of the lock a fencing token. It needs a single key, and readers get none.
+  fenced(): Decision { return this.add(7, ""); }
   waitMs(ms: i64): Decision { this.wait = ms; return this; }
   leaseMs(ms: i64): Decision { this.lease = ms; return this; }
   title(text: string): Decision { return this.add(3, text); }

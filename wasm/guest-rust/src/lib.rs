@@ -209,6 +209,7 @@ const TITLE: u32 = 3;
 const PROBLEM: u32 = 4;
 const REASON: u32 = 5;
 const FIELD: u32 = 6;
+const TOKEN: u32 = 7;
 const ENTRIES: usize = 64;
 
 /// What to do with a request.
@@ -265,6 +266,11 @@ impl Decision {
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode as i32;
         self
+    }
+
+    /// The holder of the lock gets a fencing token. It needs a single key, and readers get none.
+    pub fn fenced(self) -> Self {
+        self.with(TOKEN, "")
     }
 
     /// How long to wait for a held lock; 0: 409 at once.
@@ -512,6 +518,9 @@ mod tests {
         write(&mut state.record, &d);
         assert_eq!((state.record.action, state.record.status, state.record.retry_after, state.record.count), (2, 429, 7, 5));
         assert_eq!(state.record.entries[0][2], 9);
+        let d = Decision::lock("k").mode(Mode::Fair).fenced();
+        write(&mut state.record, &d);
+        assert_eq!((state.record.mode, state.record.count, state.record.entries[1][0], state.record.entries[1][2]), (1, 2, 7, 0));
         let d = Decision::lock("k").key("l").mode(Mode::Write).wait_ms(1).lease_ms(2);
         write(&mut state.record, &d);
         assert_eq!((state.record.action, state.record.mode, state.record.wait_ms, state.record.lease_ms, state.record.count), (0, 4, 1, 2, 2));

@@ -5,6 +5,7 @@
   (import "reqlock_v1" "set_wait_ms" (func $set_wait_ms (param i64)))
   (import "reqlock_v1" "set_lease_ms" (func $set_lease_ms (param i64)))
   (import "reqlock_v1" "set_mode" (func $set_mode (param i32)))
+  (import "reqlock_v1" "set_fenced" (func $set_fenced))
   (import "reqlock_v1" "skip" (func $skip))
   (import "reqlock_v1" "deny" (func $deny (param i32 i32 i32)))
   (memory (export "memory") 1)
@@ -16,6 +17,7 @@
     (if (i32.lt_u (i32.load8_u (i32.const 0)) (i32.const 56)) ;; a digit: the mode
       (then (call $set_mode (i32.sub (i32.load8_u (i32.const 0)) (i32.const 48)))))
     (call $add_key (i32.const 0) (i32.const 1))
+    (if (i32.eq (i32.load8_u (i32.const 0)) (i32.const 70)) (then (call $set_fenced))) ;; F
     (if (i32.eq (i32.load8_u (i32.const 0)) (i32.const 83)) (then (call $skip))) ;; S
     (if (i32.eq (i32.load8_u (i32.const 0)) (i32.const 68)) ;; D
       (then (call $skip) (call $deny (i32.const 422) (i32.const 16) (i32.const 2000))))

@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // Options has what a file cannot say. The zero value reads JSON, once.
 type Options struct {
-	// Format parses the file. nil: JSON. yaml.Format of package config/yaml reads YAML.
+	// Format parses the file. nil: JSON. yaml.Format of package routes/yaml reads YAML.
 	Format Format
 	// Watch loads the file again about a second after it changed. false: only Reload and ReloadOn
 	// do.

@@ -1,4 +1,4 @@
-package config_test
+package routes_test
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -72,11 +72,11 @@ func (f *file) put(src string) {
 	}
 }
 
-func (f *file) open(change func(*config.Options)) *config.Routes[string] {
+func (f *file) open(change func(*routes.Options)) *routes.Routes[string] {
 	f.Helper()
-	opts := config.Options{Logger: slog.New(slog.NewTextHandler(&f.log, nil)), OpenPlugin: f.openPlugin}
+	opts := routes.Options{Logger: slog.New(slog.NewTextHandler(&f.log, nil)), OpenPlugin: f.openPlugin}
 	change(&opts)
-	routes, err := config.Open(f.path, opts, func(row config.Row) (string, error) {
+	table, err := routes.Open(f.path, opts, func(row routes.Row) (string, error) {
 		if slices.Contains(row.Keys, "cannot be built") {
 			return "", errors.New("this one cannot be built")
 		}
@@ -86,11 +86,11 @@ func (f *file) open(change func(*config.Options)) *config.Routes[string] {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() {
-		if err := routes.Close(context.Background()); err != nil {
+		if err := table.Close(context.Background()); err != nil {
 			f.Error(err)
 		}
 	})
-	return routes
+	return table
 }
 
 func (f *file) event(text string) {
@@ -110,7 +110,7 @@ type plugin struct {
 	name string
 }
 
-func (f *file) openPlugin(path string) (config.Plugin, error) {
+func (f *file) openPlugin(path string) (routes.Plugin, error) {
 	name := filepath.Base(path)
 	if filepath.Dir(path) != filepath.Dir(f.path) || name == "missing.wasm" {
 		return nil, errors.New("no plugin at " + path)
@@ -127,11 +127,11 @@ func (p plugin) Close(context.Context) error {
 }
 
 // found returns what was built for a request; "-": it has no row.
-func found(routes *config.Routes[string], method, pattern string) string {
+func found(table *routes.Routes[string], method, pattern string) string {
 	r := httptest.NewRequest(method, "/", nil)
 	r.Pattern = pattern
 	built := "-"
-	routes.Serve(r, func(s string) { built = s })
+	table.Serve(r, func(s string) { built = s })
 	return built
 }
 
@@ -145,9 +145,9 @@ func eventually(t *testing.T, what string, cond func() bool) {
 }
 
 // handled is found for a middleware of http.Handlers; "!": the route cannot be known.
-func handled(routes *config.Routes[string], r *http.Request) string {
+func handled(table *routes.Routes[string], r *http.Request) string {
 	built := "-"
-	ok, err := routes.ServeHandler(r, func(s string) { built = s })
+	ok, err := table.ServeHandler(r, func(s string) { built = s })
 	if err != nil {
 		built = "!"
 	}
@@ -159,14 +159,14 @@ func handled(routes *config.Routes[string], r *http.Request) string {
 
 func TestServeHandler(t *testing.T) {
 	t.Parallel()
-	routes := newFile(t, `{"routes": [
+	table := newFile(t, `{"routes": [
 		{"method": "POST", "pattern": "/orders", "key": "exact"},
 		{"method": "POST", "pattern": "/orders/", "key": "slash"},
 		{"method": "PUT", "pattern": "/users/{id}/", "key": "cut"},
 		{"method": "GET", "pattern": "/api/v{v}/files/{rest...}", "key": "files"},
 		{"method": "POST", "pattern": "/api/end/{$}", "key": "end"},
 		{"pattern": "shop.test/api/pay", "key": "shop"}
-	]}`).open(func(*config.Options) {})
+	]}`).open(func(*routes.Options) {})
 	for _, test := range []struct{ method, pattern, target, want string }{
 		{"POST", "", "/orders", "!"},
 		{"POST", "/orders", "/orders", "exact"},
@@ -190,7 +190,7 @@ func TestServeHandler(t *testing.T) {
 	} {
 		r := httptest.NewRequest(test.method, test.target, nil)
 		r.Pattern = test.pattern
-		if got := handled(routes, r); got != test.want {
+		if got := handled(table, r); got != test.want {
 			t.Errorf("%+v: %s", test, got)
 		}
 	}
@@ -200,7 +200,7 @@ func keyed(key string) string { return `{"routes": [{"pattern": "/x", "key": "` 
 
 func TestServe_FindsTheRow(t *testing.T) {
 	t.Parallel()
-	routes := newFile(t, `{"routes": [
+	table := newFile(t, `{"routes": [
 		{"method": "GET", "pattern": "/orders/{id}", "key": "get"},
 		{"method": "POST", "pattern": "/orders/{id}", "key": "post"},
 		{"pattern": "/files/{rest...}", "key": "files"},
@@ -208,7 +208,7 @@ func TestServe_FindsTheRow(t *testing.T) {
 		{"method": "PUT", "pattern": "/both", "key": "put"},
 		{"pattern": "/both", "key": "all"},
 		{"pattern": "shop.test/pay", "key": "shop"}
-	]}`).open(func(*config.Options) {})
+	]}`).open(func(*routes.Options) {})
 	for request, want := range map[string]string{
 		"GET /orders/{id}":       "get",
 		"GET GET /orders/{id}":   "get", // as http.ServeMux has it
@@ -233,7 +233,7 @@ func TestServe_FindsTheRow(t *testing.T) {
 	} {
 		method, pattern, _ := strings.Cut(request, " ")
 		for range 2 {
-			if got := found(routes, method, pattern); got != want {
+			if got := found(table, method, pattern); got != want {
 				t.Errorf("%s: %s, want %s", request, got, want)
 			}
 		}
@@ -243,7 +243,7 @@ func TestServe_FindsTheRow(t *testing.T) {
 func TestReload(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, keyed("one"))
-	routes := f.open(func(*config.Options) {})
+	table := f.open(func(*routes.Options) {})
 	for _, test := range []struct{ src, want, err string }{
 		{keyed("two"), "two", ""},
 		{keyed("{"), "two", "locks.json:1:13: "},
@@ -252,18 +252,18 @@ func TestReload(t *testing.T) {
 		{`{"routes": []}`, "-", ""},
 	} {
 		f.put(test.src)
-		err := routes.Reload()
+		err := table.Reload()
 		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %v, want %s", test.src, err, test.err)
 		}
-		if got := found(routes, "GET", "/x"); got != test.want {
+		if got := found(table, "GET", "/x"); got != test.want {
 			t.Errorf("%s: the row is %s, want %s", test.src, got, test.want)
 		}
 	}
 	if err := os.Remove(f.path); err != nil {
 		t.Fatal(err)
 	}
-	if err := routes.Reload(); !errors.Is(err, os.ErrNotExist) {
+	if err := table.Reload(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -271,15 +271,15 @@ func TestReload(t *testing.T) {
 func TestOpen_Fails(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, `{"routes": [{"pattern": "/a", "plugin": "a.wasm"}, {"pattern": "/b", "plugin": "missing.wasm"}]}`)
-	build := func(config.Row) (string, error) { return "", nil }
-	_, err := config.Open(f.path, config.Options{OpenPlugin: f.openPlugin}, build)
+	build := func(routes.Row) (string, error) { return "", nil }
+	_, err := routes.Open(f.path, routes.Options{OpenPlugin: f.openPlugin}, build)
 	if err == nil || !strings.Contains(err.Error(), "locks.json:1:52: no plugin at ") || f.eventText() != "open a.wasm, close a.wasm" {
 		t.Errorf("%v; %s", err, f.eventText())
 	}
-	if _, err = config.Open(f.path, config.Options{}, build); err == nil || !strings.Contains(err.Error(), "1:13: plugins are off; set Options.OpenPlugin") {
+	if _, err = routes.Open(f.path, routes.Options{}, build); err == nil || !strings.Contains(err.Error(), "1:13: plugins are off; set Options.OpenPlugin") {
 		t.Errorf("without OpenPlugin: %v", err)
 	}
-	if _, err = config.Open(f.path+"x", config.Options{}, build); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "reqlock: config: ") {
+	if _, err = routes.Open(f.path+"x", routes.Options{}, build); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "reqlock: routes: ") {
 		t.Errorf("without a file: %v", err)
 	}
 }
@@ -289,22 +289,22 @@ func TestOpen_Fails(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, keyed("one"))
-	routes := f.open(func(opts *config.Options) { opts.Watch = true })
+	table := f.open(func(opts *routes.Options) { opts.Watch = true })
 	f.put(`{"routes": [{"pattern": "/x",` + "\n" + ` "key": "two", "mode": "fare"}]}`)
 	eventually(t, "the log names the mistake", func() bool {
 		return strings.Contains(f.log.text(), "keeping the old one") && strings.Contains(f.log.text(), `locks.json:2:24: mode is \"fare\"`)
 	})
-	if got := found(routes, "GET", "/x"); got != "one" {
+	if got := found(table, "GET", "/x"); got != "one" {
 		t.Errorf("the row is %s, want one", got)
 	}
 	f.put(keyed("two"))
-	eventually(t, "the new version is loaded", func() bool { return found(routes, "GET", "/x") == "two" })
+	eventually(t, "the new version is loaded", func() bool { return found(table, "GET", "/x") == "two" })
 	if err := os.Remove(f.path); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the log has the missing file", func() bool { return strings.Contains(f.log.text(), "cannot read the file, keeping the old version") })
 	f.put(keyed("three"))
-	eventually(t, "the file that is back is loaded", func() bool { return found(routes, "GET", "/x") == "three" })
+	eventually(t, "the file that is back is loaded", func() bool { return found(table, "GET", "/x") == "three" })
 	if n := strings.Count(f.log.text(), "new version of the file loaded"); n != 2 {
 		t.Errorf("the log has %d new versions, want 2:\n%s", n, f.log.text())
 	}
@@ -312,32 +312,32 @@ func TestWatch(t *testing.T) {
 
 func TestReloadOn(t *testing.T) {
 	f := newFile(t, keyed("one"))
-	routes := f.open(func(opts *config.Options) { opts.ReloadOn = []os.Signal{syscall.SIGUSR1} })
+	table := f.open(func(opts *routes.Options) { opts.ReloadOn = []os.Signal{syscall.SIGUSR1} })
 	f.put(keyed("two"))
 	if err := syscall.Kill(os.Getpid(), syscall.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new version is loaded", func() bool { return found(routes, "GET", "/x") == "two" })
+	eventually(t, "the new version is loaded", func() bool { return found(table, "GET", "/x") == "two" })
 }
 
 // A plugin stays open while a version of the file that is in use names it.
 func TestPlugins(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, `{"routes": [{"pattern": "/a", "plugin": "a.wasm"}, {"pattern": "/a2", "plugin": "./a.wasm"}, {"pattern": "/b", "plugin": "b.wasm"}]}`)
-	routes := f.open(func(*config.Options) {})
+	table := f.open(func(*routes.Options) {})
 	inside, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(left)
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Pattern = "/a"
-		routes.Serve(r, func(string) {
+		table.Serve(r, func(string) {
 			close(inside)
 			<-leave
 		})
 	}()
 	<-inside
 	f.put(`{"routes": [{"pattern": "/b", "plugin": "b.wasm"}, {"pattern": "/c", "plugin": "c.wasm"}]}`)
-	if err := routes.Reload(); err != nil {
+	if err := table.Reload(); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.eventText(); got != "open a.wasm, open b.wasm, open c.wasm" {
@@ -345,13 +345,13 @@ func TestPlugins(t *testing.T) {
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := routes.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
+	if err := table.Close(soon); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Close while a request uses the old version: %v", err)
 	}
 	close(leave)
 	<-left
 	eventually(t, "all plugins are closed", func() bool { return strings.Count(f.eventText(), "close ") == 3 })
-	if err := routes.Reload(); !errors.Is(err, config.ErrClosed) {
+	if err := table.Reload(); !errors.Is(err, routes.ErrClosed) {
 		t.Errorf("Reload after Close: %v", err)
 	}
 }
@@ -361,13 +361,13 @@ func TestPlugins(t *testing.T) {
 func TestPlugins_OfTwoVersionsBefore(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, `{"routes": [{"pattern": "/a", "plugin": "a.wasm"}]}`)
-	routes := f.open(func(*config.Options) {})
+	table := f.open(func(*routes.Options) {})
 	inside, leave, left := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(left)
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Pattern = "/a"
-		routes.Serve(r, func(string) {
+		table.Serve(r, func(string) {
 			close(inside)
 			<-leave
 		})
@@ -379,7 +379,7 @@ func TestPlugins_OfTwoVersionsBefore(t *testing.T) {
 		`{"routes": [{"pattern": "/c", "plugin": "c.wasm"}, {"pattern": "/d", "plugin": "missing.wasm"}]}`,
 	} {
 		f.put(text)
-		if err := routes.Reload(); (err != nil) != strings.Contains(text, "missing") {
+		if err := table.Reload(); (err != nil) != strings.Contains(text, "missing") {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +390,7 @@ func TestPlugins_OfTwoVersionsBefore(t *testing.T) {
 	close(leave)
 	<-left
 	eventually(t, "the plugin is closed after the request", func() bool { return strings.Contains(f.eventText(), "close a.wasm") })
-	if err := routes.Close(t.Context()); err != nil {
+	if err := table.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if text := f.eventText(); strings.Count(text, "close ") != 3 {
@@ -402,7 +402,7 @@ func TestPlugins_OfTwoVersionsBefore(t *testing.T) {
 func TestReload_UnderLoad(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, `{"routes": [{"pattern": "/x", "plugin": "0.wasm"}]}`)
-	routes := f.open(func(*config.Options) {})
+	table := f.open(func(*routes.Options) {})
 	quit := make(chan struct{})
 	var all sync.WaitGroup
 	for range 4 {
@@ -412,7 +412,7 @@ func TestReload_UnderLoad(t *testing.T) {
 				case <-quit:
 					return
 				default:
-					if got := found(routes, "GET", "/x"); !strings.HasSuffix(got, ".wasm") {
+					if got := found(table, "GET", "/x"); !strings.HasSuffix(got, ".wasm") {
 						t.Errorf("the row is %s", got)
 						return
 					}
@@ -422,7 +422,7 @@ func TestReload_UnderLoad(t *testing.T) {
 	}
 	for i := range 200 {
 		f.put(strings.ReplaceAll(`{"routes": [{"pattern": "/x", "plugin": "0.wasm"}]}`, "0", string(rune('0'+i%10))))
-		if err := routes.Reload(); err != nil {
+		if err := table.Reload(); err != nil {
 			t.Error(err)
 		}
 	}

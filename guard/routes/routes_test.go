@@ -1,4 +1,4 @@
-package config_test
+package routes_test
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/guard/routes/yaml"
 	"github.com/reqlock/reqlock/internal/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 const inJSON = `{
 	"$schema": "https://example.test/schema.json",
 	"routes": [
-		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "mode": "fair",
+		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "mode": "fair", "fenced": true,
 		 "wait": "2s", "lease": 0, "max_hold": "1m30s", "max_waiters": -1, "buffer_body": 4096, "retry_after": "3s",
 		 "fail_open": true, "pass_preflight": true},
 		{"pattern": "/accounts/:from/to/:to", "keys": ["a:{path.from}", "a:{path.to}"]},
@@ -49,6 +49,7 @@ routes:
     pattern: /orders/{id}/pay
     key: "order:{path.id}"
     mode: fair
+    fenced: true
     wait: 2s
     lease: 0
     max_hold: 1m30s
@@ -67,8 +68,8 @@ routes:
     plugin: policy.wasm
 `
 
-func options(format config.Format) config.Options {
-	return config.Options{
+func options(format routes.Format) routes.Options {
+	return routes.Options{
 		Format:  format,
 		Sources: map[string]keyfuncs.Func{"user": func(*http.Request) (string, error) { return "anna", nil }},
 	}
@@ -78,11 +79,11 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		src    string
-		format config.Format
+		format routes.Format
 	}{"JSON": {inJSON, nil}, "YAML": {inYAML, yaml.Format}, "JSON as YAML": {strings.ReplaceAll(inJSON, "\t", "  "), yaml.Format}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows, err := config.Parse("locks", []byte(test.src), options(test.format))
+			rows, err := routes.Parse("locks", []byte(test.src), options(test.format))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,10 +102,10 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func checkLock(t *testing.T, row config.Row) {
+func checkLock(t *testing.T, row routes.Row) {
 	t.Helper()
 	g := row.Guard
-	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
+	if row.Method != "POST" || row.Pattern != "/orders/{id}/pay" || g.Mode != guard.ModeFair || !g.Fenced || g.WaitTime != 2*time.Second || g.LeaseTime != 0 ||
 		g.MaxHold != 90*time.Second || g.MaxWaiters != -1 || g.BufferBody != 4096 || g.RetryAfter != 3*time.Second || !g.FailOpen || !g.PassPreflight {
 		t.Errorf("the first row is %+v, %+v", row, g)
 	}
@@ -116,7 +117,7 @@ func checkLock(t *testing.T, row config.Row) {
 	}
 }
 
-func checkOnce(t *testing.T, row config.Row) {
+func checkOnce(t *testing.T, row routes.Row) {
 	t.Helper()
 	o := row.Once
 	if row.Guard != nil || o == nil {
@@ -140,7 +141,7 @@ func TestParse_WildcardsOfFiber(t *testing.T) {
 		`"pattern": "/x/:file.json", "key": "{path.file}"`,
 		`"pattern": "/x/:order-id", "key": "{path.order-id}"`, // Gin
 	} {
-		if _, err := config.Parse("locks", []byte(`{"routes": [{`+row+`}]}`), options(nil)); err != nil {
+		if _, err := routes.Parse("locks", []byte(`{"routes": [{`+row+`}]}`), options(nil)); err != nil {
 			t.Errorf("%s: %v", row, err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestParse_MethodsOfIdempotency(t *testing.T) {
 		`"method": "PUT", "pattern": "/x", "idempotency": {"scope": "global", "methods": ["POST", "PUT"]}`: "[POST PUT]",
 		`"pattern": "/x", "idempotency": {"scope": "global"}`:                                              "[]", // those of idempotency.Config
 	} {
-		rows, err := config.Parse("locks", []byte(`{"routes": [{`+src+`}]}`), options(nil))
+		rows, err := routes.Parse("locks", []byte(`{"routes": [{`+src+`}]}`), options(nil))
 		if err != nil || fmt.Sprint(rows[0].Once.Methods) != want {
 			t.Errorf("%s: %v, %+v, want %s", src, err, rows, want)
 		}
@@ -165,30 +166,34 @@ func TestParse_MethodsOfIdempotency(t *testing.T) {
 func TestParse_Mistakes(t *testing.T) {
 	t.Parallel()
 	for src, want := range map[string]string{
-		``:                                                          `1:1: the file ends before its object; want {"routes": [...]}`,
-		`{"routes": [`:                                              `1:13: the file ends before its object`,
-		"{\n  \"routes\": [}\n}":                                    `2:13: not JSON: `,
-		`{"routes": []} x`:                                          `1:16: `,
-		`[]`:                                                        `1:1: the file is a list; want an object`,
-		`{}`:                                                        `1:1: the file lacks routes`,
-		`{"route": []}`:                                             `1:2: the file has no field "route"; want routes`,
-		`{"routes": {}}`:                                            `1:12: routes is an object; want a list of routes`,
-		`{"routes": ["/x"]}`:                                        `1:13: a route is "/x"; want an object`,
-		route(`"key": "k"`, ""):                                     `1:13: a route lacks pattern`,
-		route(``):                                                   `1:13: the route has neither key nor keys nor plugin nor idempotency`,
-		route(`"keys": []`):                                         `1:49: keys is a list; want a list of texts`,
-		route(`"keys": ["a", 1]`):                                   `1:55: keys is 1; want a text`,
-		route(`"key": "k", "key": "l"`):                             `1:53: key is given twice, first in line 1; remove one`,
-		route(`"key": "k", "keys": ["l"]`):                          `the route has both key and keys`,
-		route(`"keys": ["l"], "key": "k"`):                          `the route has both key and keys`,
-		route(`"key": "k", "plugin": "p"`):                          `the route has both keys and a plugin`,
-		route(`"key": "order:{path.no}"`):                           `the pattern /orders/{id} has no wildcard "no"; it has id`,
-		route(`"key": "order:{path.id"`):                            `column 7: the brace is not closed`,
-		route(`"key": "{path.id:uid}"`):                             `the pattern /orders/{id} has no wildcard "id:uid"`,
-		route(`"key": "{session}"`):                                 `no source "session"`,
-		route(`"key": "k", "mode": "exclusve"`):                     `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
-		route(`"plugin": "p", "mode": "fair"`):                      `the route has a mode, and no key`,
-		route(`"keys": ["a", "b"], "mode": "fenced"`):               `several locks have no common token`,
+		``:                                            `1:1: the file ends before its object; want {"routes": [...]}`,
+		`{"routes": [`:                                `1:13: the file ends before its object`,
+		"{\n  \"routes\": [}\n}":                      `2:13: not JSON: `,
+		`{"routes": []} x`:                            `1:16: `,
+		`[]`:                                          `1:1: the file is a list; want an object`,
+		`{}`:                                          `1:1: the file lacks routes`,
+		`{"route": []}`:                               `1:2: the file has no field "route"; want routes`,
+		`{"routes": {}}`:                              `1:12: routes is an object; want a list of routes`,
+		`{"routes": ["/x"]}`:                          `1:13: a route is "/x"; want an object`,
+		route(`"key": "k"`, ""):                       `1:13: a route lacks pattern`,
+		route(``):                                     `1:13: the route has neither key nor keys nor plugin nor idempotency`,
+		route(`"keys": []`):                           `1:49: keys is a list; want a list of texts`,
+		route(`"keys": ["a", 1]`):                     `1:55: keys is 1; want a text`,
+		route(`"key": "k", "key": "l"`):               `1:53: key is given twice, first in line 1; remove one`,
+		route(`"key": "k", "keys": ["l"]`):            `the route has both key and keys`,
+		route(`"keys": ["l"], "key": "k"`):            `the route has both key and keys`,
+		route(`"key": "k", "plugin": "p"`):            `the route has both keys and a plugin`,
+		route(`"key": "order:{path.no}"`):             `the pattern /orders/{id} has no wildcard "no"; it has id`,
+		route(`"key": "order:{path.id"`):              `column 7: the brace is not closed`,
+		route(`"key": "{path.id:uid}"`):               `the pattern /orders/{id} has no wildcard "id:uid"`,
+		route(`"key": "{session}"`):                   `no source "session"`,
+		route(`"key": "k", "mode": "exclusve"`):       `1:61: mode is "exclusve"; want exclusive, fair, fenced, read, write or read_write`,
+		route(`"plugin": "p", "mode": "fair"`):        `the route has a mode, and no key`,
+		route(`"keys": ["a", "b"], "mode": "fenced"`): `mode is fenced, but several locks have no common token; use one key, or exclusive`,
+		route(`"keys": ["a", "b"], "fenced": true`):   `fenced is set, but several locks have no common token; use one key, or leave fenced out`,
+		route(`"key": "k", "mode": "read", "fenced": true`):         `fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write`,
+		route(`"plugin": "p", "fenced": true`):                      `the route is fenced, and has no key`,
+		route(`"key": "k", "fenced": "yes"`):                        `fenced is "yes"; want true or false, without quotes`,
 		route(`"key": "k", "wait": 2`):                              `1:61: wait is 2; want a duration such as 2s or 1m30s`,
 		route(`"key": "k", "wait": "2"`):                            `wait is "2"; want a duration`,
 		route(`"key": "k", "wait": "-2s"`):                          `wait is "-2s"; want a duration`,
@@ -213,9 +218,9 @@ func TestParse_Mistakes(t *testing.T) {
 		`{"routes": [{"pattern": "/x", "key": "{path.id}"}]}`:                                                `the pattern /x has no wildcard`,
 		"{\"routes\": [\n{\"pattern\": \"/{a}\", \"key\": \"k\"},\n{\"pattern\": \"/:b\", \"key\": \"k\"}]}": `3:1: "/:b" is in the table already, in line 2`,
 	} {
-		_, err := config.Parse("locks.json", []byte(src), options(nil))
-		var mistake *config.Error
-		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.json:") || !strings.Contains(err.Error(), want) {
+		_, err := routes.Parse("locks.json", []byte(src), options(nil))
+		var mistake *routes.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: routes: locks.json:") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s:\n%v, want\n%s", src, err, want)
 		}
 	}
@@ -236,10 +241,10 @@ func route(members string, without ...string) string {
 // All mistakes are reported at once, in the order of the file.
 func TestParse_AllMistakes(t *testing.T) {
 	t.Parallel()
-	_, err := config.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
-	const want = "reqlock: config: f:2:13: pattern is 1; want a text\n" +
-		"reqlock: config: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
-		"reqlock: config: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, buffer_body, retry_after, " +
+	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
+	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
+		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
+		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, buffer_body, retry_after, " +
 		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
@@ -263,9 +268,9 @@ func TestYAML_Mistakes(t *testing.T) {
 		"routes:\n  - pattern: /x\n    key: k\n    fail_open: yes": `4:16: fail_open is "yes"; want true or false`,
 		"1: 2": `1:1: a name that is not a text`,
 	} {
-		_, err := config.Parse("locks.yaml", []byte(src), options(yaml.Format))
-		var mistake *config.Error
-		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: config: locks.yaml:"+want) {
+		_, err := routes.Parse("locks.yaml", []byte(src), options(yaml.Format))
+		var mistake *routes.Error
+		if !errors.As(err, &mistake) || !strings.HasPrefix(err.Error(), "reqlock: routes: locks.yaml:"+want) {
 			t.Errorf("%q:\n%v, want\n%s", src, err, want)
 		}
 	}
@@ -274,7 +279,7 @@ func TestYAML_Mistakes(t *testing.T) {
 // schema.json is made from the fields of the parser.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	want, err := config.Schema()
+	want, err := routes.Schema()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,14 +289,14 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile("schema.json"); err != nil || string(got) != string(want) {
-		t.Errorf("schema.json is out of date (%v): go test ./guard/config -run TestSchema -write", err)
+		t.Errorf("schema.json is out of date (%v): go test ./guard/routes -run TestSchema -write", err)
 	}
 }
 
 // A key with :uuid in a file is one key for all spellings of a UUID.
 func TestParse_UUID(t *testing.T) {
 	t.Parallel()
-	rows, err := config.Parse("locks.json", []byte(`{"routes": [{"pattern": "/orders/{id}", "key": "order:{path.id:uuid}"}]}`), config.Options{})
+	rows, err := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/orders/{id}", "key": "order:{path.id:uuid}"}]}`), routes.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/reqlock/reqlock/guard/config"
-	"github.com/reqlock/reqlock/guard/config/yaml"
+	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/guard/routes/yaml"
 )
 
 func Example() {
@@ -16,7 +16,7 @@ routes:
     key: "order:{path.id}"
     wait: 2s
 `
-	rows, err := config.Parse("locks.yaml", []byte(file), config.Options{Format: yaml.Format})
+	rows, err := routes.Parse("locks.yaml", []byte(file), routes.Options{Format: yaml.Format})
 	if err != nil {
 		log.Fatal(err)
 	}

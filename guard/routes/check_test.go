@@ -1,4 +1,4 @@
-package config_test
+package routes_test
 
 import (
 	"errors"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 const checked = `{"routes": [
@@ -38,22 +38,22 @@ func wantMistakes(t *testing.T, err error, places ...string) {
 
 func TestCheck_Served(t *testing.T) {
 	t.Parallel()
-	routes := newFile(t, checked).open(func(*config.Options) {})
+	table := newFile(t, checked).open(func(*routes.Options) {})
 	mux := http.NewServeMux()
 	for _, pattern := range []string{
 		"POST /orders/{order}/pay", "GET /files/{path...}", "GET /files/{name}", "PUT /accounts/{from}/to/{to}", "/any/{id}", "POST /exact/{$}", "POST shop.example/pay",
 	} {
 		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
 	}
-	wantMistakes(t, routes.Check(config.Served(mux)))
+	wantMistakes(t, table.Check(routes.Served(mux)))
 
 	mux = http.NewServeMux()
 	for _, pattern := range []string{"GET /orders/{id}/pay", "GET /orders/", "GET /files/{name}", "/accounts/{from}", "GET /any/{id}", "POST /exact/", "POST /pay"} {
 		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
 	}
-	err := routes.Check(config.Served(mux))
+	err := table.Check(routes.Served(mux))
 	wantMistakes(t, err, "2:2: ", "3:2: ", "5:2: ", "6:2: ", "7:2: ", "8:2: ")
-	var mistake *config.Error
+	var mistake *routes.Error
 	if want := `the program has no route "POST /orders/{id}/pay", so the row does nothing`; !errors.As(err, &mistake) || !strings.HasPrefix(mistake.Text, want) {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -62,9 +62,9 @@ func TestCheck_Served(t *testing.T) {
 func TestCheck_Listed(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, checked)
-	routes := f.open(func(*config.Options) {})
-	list := func(patterns ...string) func(config.Route) bool {
-		return config.Listed(func(yield func(method, pattern string) bool) {
+	table := f.open(func(*routes.Options) {})
+	list := func(patterns ...string) func(routes.Route) bool {
+		return routes.Listed(func(yield func(method, pattern string) bool) {
 			for _, pattern := range patterns {
 				method, path, _ := strings.Cut(pattern, " ")
 				if !yield(method, path) {
@@ -73,8 +73,8 @@ func TestCheck_Listed(t *testing.T) {
 			}
 		})
 	}
-	wantMistakes(t, routes.Check(list("POST /orders/:order/pay", "GET /files/*", "GET /files/:name", "PUT /accounts/:from/to/:to", " /any/:id", "POST /exact/{$}", "POST shop.example/pay")))
-	wantMistakes(t, routes.Check(list("PUT /orders/:id/pay", "GET /files/:name", "PUT /accounts/:from/to/:to", "GET /any/:id", "POST /exact/{$}", "POST shop.example/pay")),
+	wantMistakes(t, table.Check(list("POST /orders/:order/pay", "GET /files/*", "GET /files/:name", "PUT /accounts/:from/to/:to", " /any/:id", "POST /exact/{$}", "POST shop.example/pay")))
+	wantMistakes(t, table.Check(list("PUT /orders/:id/pay", "GET /files/:name", "PUT /accounts/:from/to/:to", "GET /any/:id", "POST /exact/{$}", "POST shop.example/pay")),
 		"2:2: ", "3:2: ", "6:2: ")
 }
 
@@ -82,11 +82,11 @@ func TestCheck_Listed(t *testing.T) {
 func TestCheck_Reload(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, keyed("one"))
-	routes := f.open(func(opts *config.Options) { opts.Watch = true })
+	table := f.open(func(opts *routes.Options) { opts.Watch = true })
 	calls := 0
-	has := func(row config.Route) bool { calls++; return row.Pattern == "/x" }
-	routes.CheckOnce(func() func(config.Route) bool { return has })
-	routes.CheckOnce(func() func(config.Route) bool { t.Error("CheckOnce checks twice"); return nil })
+	has := func(row routes.Route) bool { calls++; return row.Pattern == "/x" }
+	table.CheckOnce(func() func(routes.Route) bool { return has })
+	table.CheckOnce(func() func(routes.Route) bool { t.Error("CheckOnce checks twice"); return nil })
 	if calls != 1 || strings.Contains(f.log.text(), "rows that do nothing") {
 		t.Errorf("%d rows were checked:\n%s", calls, f.log.text())
 	}
@@ -94,7 +94,7 @@ func TestCheck_Reload(t *testing.T) {
 	eventually(t, "the log names the row", func() bool {
 		return strings.Contains(f.log.text(), "the new version of the file has rows that do nothing") && strings.Contains(f.log.text(), `the program has no route \"/y\"`)
 	})
-	if got := found(routes, "GET", "/x"); got != "-" {
+	if got := found(table, "GET", "/x"); got != "-" {
 		t.Errorf("the new version is not in use: %s", got)
 	}
 }
@@ -102,14 +102,14 @@ func TestCheck_Reload(t *testing.T) {
 // CheckOnce logs what Check would return, unless that was called.
 func TestCheckOnce(t *testing.T) {
 	t.Parallel()
-	none := func(config.Route) bool { return false }
+	none := func(routes.Route) bool { return false }
 	for _, before := range []bool{false, true} {
 		f := newFile(t, keyed("one"))
-		routes := f.open(func(*config.Options) {})
+		table := f.open(func(*routes.Options) {})
 		if before {
-			wantMistakes(t, routes.Check(none), "1:13: ")
+			wantMistakes(t, table.Check(none), "1:13: ")
 		}
-		routes.CheckOnce(func() func(config.Route) bool { return none })
+		table.CheckOnce(func() func(routes.Route) bool { return none })
 		if logged := strings.Contains(f.log.text(), "rows that do nothing"); logged == before {
 			t.Errorf("after Check %v, the log is %q", before, f.log.text())
 		}

@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"errors"
@@ -86,7 +86,7 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	refuse(!locked && route.Idempotency == nil, route.Place, "the route has neither key nor keys nor plugin nor idempotency; want one, such as \"key\": \"order:{path.id}\"")
 	refuse(len(route.Keys) > 0 && route.Plugin != "", route.Place, "the route has both keys and a plugin; a plugin decides on the keys")
 	refuse(route.Mode != "" && len(route.Keys) == 0, route.Place, "the route has a mode, and no key that it is for")
-	refuse(route.Mode == "fenced" && len(route.Keys) > 1, route.Place, "mode is fenced, but several locks have no common token; use one key, or exclusive")
+	refuse(route.Fenced && len(route.Keys) == 0, route.Place, "the route is fenced, and has no key that it is for")
 	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight), route.Place,
 		"the route has settings of a lock, and no key; put those of idempotency into idempotency")
 	if locked {

@@ -1,4 +1,4 @@
-// Package yaml reads the files of package config as YAML. Only programs that import it compile a
+// Package yaml reads the files of package routes as YAML. Only programs that import it compile a
 // YAML parser.
 package yaml
 
@@ -11,12 +11,12 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
-// Format is the config.Format of YAML files. A file is one document without anchors, aliases, tags
+// Format is the routes.Format of YAML files. A file is one document without anchors, aliases, tags
 // and merges: a reader of a table of locks must see what it says.
-func Format(src []byte) (*config.Node, error) {
+func Format(src []byte) (*routes.Node, error) {
 	file, err := parser.ParseBytes(src, 0)
 	if err != nil {
 		return nil, syntaxError(err)
@@ -29,7 +29,7 @@ func Format(src []byte) (*config.Node, error) {
 	}
 	switch len(bodies) {
 	case 0:
-		return nil, &config.Error{Place: config.Place{Line: 1, Column: 1}, Text: "the file is empty; want routes:"}
+		return nil, &routes.Error{Place: routes.Place{Line: 1, Column: 1}, Text: "the file is empty; want routes:"}
 	case 1:
 		return convert(bodies[0])
 	default:
@@ -41,37 +41,37 @@ func syntaxError(err error) error {
 	var syntax yaml.Error
 	if errors.As(err, &syntax) && syntax.GetToken() != nil {
 		at := syntax.GetToken().Position
-		return &config.Error{Place: config.Place{Line: at.Line, Column: at.Column}, Text: "not YAML: " + syntax.GetMessage()}
+		return &routes.Error{Place: routes.Place{Line: at.Line, Column: at.Column}, Text: "not YAML: " + syntax.GetMessage()}
 	}
 	text, _, _ := strings.Cut(err.Error(), "\n")
-	return &config.Error{Place: config.Place{Line: 1, Column: 1}, Text: "not YAML: " + text}
+	return &routes.Error{Place: routes.Place{Line: 1, Column: 1}, Text: "not YAML: " + text}
 }
 
-func place(node ast.Node) config.Place {
+func place(node ast.Node) routes.Place {
 	at := node.GetToken().Position
-	return config.Place{Line: at.Line, Column: at.Column}
+	return routes.Place{Line: at.Line, Column: at.Column}
 }
 
 func mistake(node ast.Node, format string, args ...any) error {
-	return &config.Error{Place: place(node), Text: fmt.Sprintf(format, args...)}
+	return &routes.Error{Place: place(node), Text: fmt.Sprintf(format, args...)}
 }
 
-func convert(node ast.Node) (*config.Node, error) {
-	out := &config.Node{Place: place(node)}
+func convert(node ast.Node) (*routes.Node, error) {
+	out := &routes.Node{Place: place(node)}
 	switch node := node.(type) {
 	case *ast.NullNode:
 	case *ast.BoolNode:
-		out.Kind, out.Text = config.Bool, strconv.FormatBool(node.Value)
+		out.Kind, out.Text = routes.Bool, strconv.FormatBool(node.Value)
 	case *ast.IntegerNode:
-		out.Kind, out.Text = config.Number, fmt.Sprint(node.Value)
+		out.Kind, out.Text = routes.Number, fmt.Sprint(node.Value)
 	case *ast.FloatNode:
-		out.Kind, out.Text = config.Number, node.Token.Value
+		out.Kind, out.Text = routes.Number, node.Token.Value
 	case *ast.StringNode:
-		out.Kind, out.Text = config.String, node.Value
+		out.Kind, out.Text = routes.String, node.Value
 	case *ast.LiteralNode:
-		out.Kind, out.Text = config.String, node.Value.Value
+		out.Kind, out.Text = routes.String, node.Value.Value
 	case *ast.SequenceNode:
-		out.Kind = config.List
+		out.Kind = routes.List
 		for _, value := range node.Values {
 			item, err := convert(value)
 			if err != nil {
@@ -80,7 +80,7 @@ func convert(node ast.Node) (*config.Node, error) {
 			out.Items = append(out.Items, item)
 		}
 	case *ast.MappingNode:
-		out.Kind = config.Object
+		out.Kind = routes.Object
 		for _, value := range node.Values {
 			if err := add(out, value); err != nil {
 				return nil, err
@@ -90,7 +90,7 @@ func convert(node ast.Node) (*config.Node, error) {
 			out.Place = out.Members[0].Place
 		}
 	case *ast.MappingValueNode:
-		out.Kind = config.Object
+		out.Kind = routes.Object
 		if err := add(out, node); err != nil {
 			return nil, err
 		}
@@ -101,7 +101,7 @@ func convert(node ast.Node) (*config.Node, error) {
 	return out, nil
 }
 
-func add(object *config.Node, node *ast.MappingValueNode) error {
+func add(object *routes.Node, node *ast.MappingValueNode) error {
 	name, ok := node.Key.(*ast.StringNode)
 	if !ok {
 		return mistake(node.Key, "a name that is not a text; want one such as routes")
@@ -110,6 +110,6 @@ func add(object *config.Node, node *ast.MappingValueNode) error {
 	if err != nil {
 		return err
 	}
-	object.Members = append(object.Members, config.Member{Place: place(name), Name: name.Value, Value: value})
+	object.Members = append(object.Members, routes.Member{Place: place(name), Name: name.Value, Value: value})
 	return nil
 }

@@ -1,4 +1,4 @@
-package config
+package routes
 
 import "slices"
 
@@ -13,11 +13,13 @@ type Table struct {
 type Route struct {
 	Place `json:"-"`
 
-	Method  string   `json:"method,omitempty"` // "": all; GET counts for HEAD as well
-	Pattern string   `json:"pattern"`
-	Keys    []string `json:"keys,omitempty"` // templates
-	Plugin  string   `json:"plugin,omitempty"`
-	Mode    string   `json:"mode,omitempty"` // "": exclusive
+	Method  string `json:"method,omitempty"` // "": all; GET counts for HEAD as well
+	Pattern string `json:"pattern"`
+	// Keys are templates.
+	Keys   []string `json:"keys,omitempty"`
+	Plugin string   `json:"plugin,omitempty"`
+	Mode   string   `json:"mode,omitempty"` // "": exclusive
+	Fenced bool     `json:"fenced,omitempty"`
 	Lock
 	BufferBody    int64        `json:"buffer_body,omitempty"`
 	RetryAfter    Duration     `json:"retry_after,omitempty"`
@@ -72,8 +74,10 @@ var (
 			text, func(r *Route) *string { return &r.Pattern }).must(),
 		{name: "key", about: "The key: a text with sources, such as order:{path.id}.", schema: schemaOf("string"), read: readKey},
 		{name: "keys", about: "Several keys. A request gets the locks of all or none.", schema: texts.schema, read: readKeys},
-		of("plugin", "A WebAssembly plugin that decides on keys, mode and times, in place of key and mode. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
+		of("plugin", "A WebAssembly plugin that decides on keys, mode, tokens and times, in place of key, mode and fenced. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
 		of("mode", "The kind of lock. read_write: GET and HEAD read, the rest writes. Default: exclusive.", oneOf(modeNames...), func(r *Route) *string { return &r.Mode }),
+		of("fenced", "Give each holder a fencing token, beside any mode but read. It needs a single key. With read_write, only writers have tokens.", boolean,
+			func(r *Route) *bool { return &r.Fenced }),
 		of("buffer_body", "Read up to this many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
 		of("retry_after", "The Retry-After of refusals. Default: 1s.", duration, func(r *Route) *Duration { return &r.RetryAfter }),
 		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),

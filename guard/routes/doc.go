@@ -1,4 +1,4 @@
-// Package config reads a table of routes from a file: which routes take which lock, and which are
+// Package routes reads a table of routes from a file: which routes take which lock, and which are
 // idempotent. Operators change it without a build.
 //
 //	{
@@ -13,8 +13,8 @@
 // ([Parse]), and the file ([Open]). docs/config.md describes every field, and schema.json, the JSON
 // Schema, tells them to editors.
 //
-// A file is JSON. Package config/yaml reads YAML, and is apart so that only those who import it
+// A file is JSON. Package routes/yaml reads YAML, and is apart so that only those who import it
 // compile a YAML parser: set Options.Format to yaml.Format.
 //
 // A mistake in a file is an [Error] with its line and column; Parse reports all of them at once.
-package config
+package routes

@@ -1,6 +1,7 @@
-package config
+package routes
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,6 +98,20 @@ func (l Lock) Check() error {
 	return nil
 }
 
+// checkTokens refuses fencing tokens that the holders cannot have.
+func (r Route) checkTokens(mode guard.Mode) error {
+	several := len(r.Keys) > 1
+	switch {
+	case mode == guard.ModeFenced && several:
+		return errors.New("mode is fenced, but several locks have no common token; use one key, or exclusive")
+	case r.Fenced && several:
+		return errors.New("fenced is set, but several locks have no common token; use one key, or leave fenced out")
+	case r.Fenced && mode == guard.ModeRead:
+		return errors.New("fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write, whose writers have them")
+	}
+	return nil
+}
+
 // Guard returns the guard.Config of a route, without keys and plugin. It refuses values that can
 // never work.
 func (r Route) Guard(opts Options) (guard.Config, error) {
@@ -107,6 +122,9 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 	if err := r.Check(); err != nil {
 		return guard.Config{}, err
 	}
+	if err := r.checkTokens(mode); err != nil {
+		return guard.Config{}, err
+	}
 	return guard.Config{
 		WaitTime:      time.Duration(r.Wait),
 		LeaseTime:     time.Duration(r.Lease),
@@ -115,6 +133,7 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 		FailOpen:      r.FailOpen,
 		BufferBody:    r.BufferBody,
 		Mode:          mode,
+		Fenced:        r.Fenced,
 		RetryAfter:    time.Duration(r.RetryAfter),
 		PassPreflight: r.PassPreflight,
 		ErrorHandler:  opts.ErrorHandler,

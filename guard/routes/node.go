@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"bytes"
@@ -33,10 +33,13 @@ func (k Kind) String() string {
 // A Node is a value in a file.
 type Node struct {
 	Place
-	Kind    Kind
-	Text    string   // of a Bool, a Number or a String
-	Items   []*Node  // of a List
-	Members []Member // of an Object, in the order of the file
+	Kind Kind
+	// A Bool, a Number and a String have a Text.
+	Text string
+	// A List has Items.
+	Items []*Node
+	// An Object has Members, in the order of the file.
+	Members []Member
 }
 
 // A Member is a name of an Object and its value.
@@ -53,11 +56,12 @@ type Place struct{ Line, Column int }
 type Error struct {
 	File string // "": unknown
 	Place
-	Text string // what is wrong, and what would be right
+	// Text says what is wrong, and what would be right.
+	Text string
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("reqlock: config: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
+	return fmt.Sprintf("reqlock: routes: %s:%d:%d: %s", e.File, e.Line, e.Column, e.Text)
 }
 
 // errorAt returns an Error at a place.
@@ -159,7 +163,7 @@ func (p *jsonParser) mistake(err error) error {
 	at := len(p.src)
 	switch {
 	case errors.As(err, &syntax):
-		at = max(int(syntax.Offset)-1, 0) // behind the byte
+		at = max(int(syntax.Offset)-1, 0) // Offset is behind the byte.
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errorAt(p.place(at), "the file ends before its object; want {\"routes\": [...]}")
 	}

@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (t *Routes[S]) CheckOnce(has func() func(Route) bool) {
 			return
 		}
 		if err := t.Check(has()); err != nil {
-			t.opts.logger().Warn("reqlock: config: the file has rows that do nothing", "error", err)
+			t.opts.logger().Warn("reqlock: routes: the file has rows that do nothing", "error", err)
 		}
 	})
 }
@@ -74,7 +74,7 @@ func (r Route) withSlash() Route {
 // Listed is for Check, with a router that lists its routes: their methods and patterns. The method
 // of a route for all methods is "".
 func Listed(routes iter.Seq2[string, string]) func(Route) bool {
-	known := make(map[string]map[string]bool) // methods by canonical pattern
+	known := make(map[string]map[string]bool) // The methods of each canonical pattern are known.
 	for method, route := range routes {
 		route = canonical(route)
 		if known[route] == nil {

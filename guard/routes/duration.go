@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"encoding/json"
@@ -21,11 +21,11 @@ func (d *Duration) UnmarshalJSON(src []byte) error {
 	if string(src) == "0" {
 		text = "0"
 	} else if err := json.Unmarshal(src, &text); err != nil {
-		return fmt.Errorf("reqlock: config: %s is not a duration; want a text such as \"2s\"", src)
+		return fmt.Errorf("reqlock: routes: %s is not a duration; want a text such as \"2s\"", src)
 	}
 	parsed, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("reqlock: config: %q is not a duration; want one such as \"2s\"", text)
+		return fmt.Errorf("reqlock: routes: %q is not a duration; want one such as \"2s\"", text)
 	}
 	*d = Duration(parsed)
 	return nil

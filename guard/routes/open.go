@@ -1,4 +1,4 @@
-package config
+package routes
 
 import (
 	"context"
@@ -25,36 +25,44 @@ type Routes[S any] struct {
 	build func(Row) (S, error)
 	watch *watch.Watch
 
-	checked sync.Once // of CheckOnce
+	checked sync.Once // CheckOnce has been called.
 
-	reload  sync.Mutex             // one load at a time; guards plugins
-	plugins map[string]*openPlugin // by path: those of the current generation
-	closing sync.WaitGroup         // of earlier generations with plugins; a load adds to it
+	// reload lets one load run at a time, and guards plugins: those of the current generation, by
+	// their paths.
+	reload  sync.Mutex
+	plugins map[string]*openPlugin
+	// closing counts earlier generations whose plugins are not closed yet. A load adds to it.
+	closing sync.WaitGroup
 
 	mu      sync.Mutex
 	current *generation[S]
-	has     func(Route) bool // of Check; nil: it was not called
-	closed  bool
+	// has tells whether the program has a route. nil: Check was not called.
+	has    func(Route) bool
+	closed bool
 }
 
 // A generation is the rows of one version of the file.
 type generation[S any] struct {
-	rows    map[string]map[string]S // by canonical pattern and method
-	source  []Row
-	paths   []*regexp.Regexp // what the patterns of source match
+	// rows finds what was built of a row by its canonical pattern and its method.
+	rows   map[string]map[string]S
+	source []Row
+	// paths match the paths of the patterns of source.
+	paths   []*regexp.Regexp
 	plugins map[string]*openPlugin
-	users   int      // requests, and Routes while it is current; guarded by Routes.mu
-	known   sync.Map // canonical patterns of those in requests
+	// users counts the requests, and Routes while the generation is current. Routes.mu guards it.
+	users int
+	// known has the canonical pattern of each one that a request had.
+	known sync.Map
 }
 
 // An openPlugin is a plugin and how many generations name it. The last one closes it.
 type openPlugin struct {
 	Plugin
-	generations int // guarded by Routes.mu
+	generations int // Routes.mu guards it.
 }
 
 // ErrClosed is the error of a Reload after Close.
-var ErrClosed = errors.New("reqlock: config: the file is closed")
+var ErrClosed = errors.New("reqlock: routes: the file is closed")
 
 // Open reads a file and builds its rows. It fails on any mistake. Close it after the server's
 // Shutdown. Adapters call it; programs call FromFile of an adapter.
@@ -68,7 +76,7 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 		return nil, err
 	}
 	t.watch = watch.New(watch.File{Path: path, Read: func() ([]byte, error) { return readFile(path) }, Load: t.loadNew, Unreadable: func(err error) {
-		opts.logger().Error("reqlock: config: cannot read the file, keeping the old version", "error", err)
+		opts.logger().Error("reqlock: routes: cannot read the file, keeping the old version", "error", err)
 	}}, src)
 	if opts.Watch {
 		t.watch.Start(watch.Interval, opts.ReloadOn...)
@@ -81,7 +89,7 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 func readFile(path string) ([]byte, error) {
 	src, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reqlock: config: %w", err)
+		return nil, fmt.Errorf("reqlock: routes: %w", err)
 	}
 	return src, nil
 }
@@ -103,10 +111,10 @@ func (t *Routes[S]) loadNew(_ context.Context, src []byte) error {
 	case errors.Is(err, ErrClosed):
 		return err
 	case err != nil:
-		t.opts.logger().Error("reqlock: config: the new version of the file has mistakes, keeping the old one", "error", err)
+		t.opts.logger().Error("reqlock: routes: the new version of the file has mistakes, keeping the old one", "error", err)
 		return err
 	}
-	t.opts.logger().Info("reqlock: config: new version of the file loaded", "file", t.path)
+	t.opts.logger().Info("reqlock: routes: new version of the file loaded", "file", t.path)
 	return nil
 }
 
@@ -128,7 +136,7 @@ func (t *Routes[S]) load(src []byte) error {
 	t.plugins = next.plugins
 	t.swap(next)
 	if err := t.recheck(); err != nil {
-		t.opts.logger().Warn("reqlock: config: the new version of the file has rows that do nothing", "error", err)
+		t.opts.logger().Warn("reqlock: routes: the new version of the file has rows that do nothing", "error", err)
 	}
 	return nil
 }
@@ -303,7 +311,7 @@ func (t *Routes[S]) leave(g *generation[S]) {
 	go func() {
 		defer t.closing.Done()
 		if err := closeAll(context.Background(), last); err != nil {
-			t.opts.logger().Error("reqlock: config: a plugin did not close", "error", err)
+			t.opts.logger().Error("reqlock: routes: a plugin did not close", "error", err)
 		}
 	}()
 }
@@ -352,6 +360,6 @@ func (t *Routes[S]) Close(ctx context.Context) error {
 	case <-done:
 		return err
 	case <-ctx.Done():
-		return errors.Join(err, fmt.Errorf("reqlock: config: requests still use an earlier version of the file: %w", ctx.Err()))
+		return errors.Join(err, fmt.Errorf("reqlock: routes: requests still use an earlier version of the file: %w", ctx.Err()))
 	}
 }

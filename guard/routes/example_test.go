@@ -1,10 +1,10 @@
-package config_test
+package routes_test
 
 import (
 	"fmt"
 	"log"
 
-	"github.com/reqlock/reqlock/guard/config"
+	"github.com/reqlock/reqlock/guard/routes"
 )
 
 // A program opens a file with FromFile of its adapter. Parse checks one, such as in a test of the
@@ -13,7 +13,7 @@ func Example() {
 	const file = `{"routes": [
 		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "wait": "2s"}
 	]}`
-	rows, err := config.Parse("locks.json", []byte(file), config.Options{})
+	rows, err := routes.Parse("locks.json", []byte(file), routes.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -24,9 +24,9 @@ func Example() {
 	const wrong = `{"routes": [
 		{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "wait": "a while"}
 	]}`
-	_, err = config.Parse("locks.json", []byte(wrong), config.Options{})
+	_, err = routes.Parse("locks.json", []byte(wrong), routes.Options{})
 	fmt.Println(err)
 	// Output:
 	// POST /orders/{id}/pay 2s
-	// reqlock: config: locks.json:2:87: wait is "a while"; want a duration such as 2s or 1m30s
+	// reqlock: routes: locks.json:2:87: wait is "a while"; want a duration such as 2s or 1m30s
 }
