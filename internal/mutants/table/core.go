@@ -540,7 +540,7 @@ var coreMutants = []Mutant{
 		Promise: "a stray acquire of a released hold is freed",
 		File:    "core/internal/claim/left.go",
 		Old:     "Left{There: !answered || leftovers, Stray: stray}",
-		New:     "Left{There: !answered || rest}",
+		New:     "Left{There: !answered || leftovers}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
 	},
 	{
