@@ -13,7 +13,8 @@ import (
 var root = filepath.Join("..", "..", "..")
 
 // The search finds each mutant that names a world, so it checks what it claims to check. A mutant of
-// a script runs here without being compiled. The command internal/mutants runs the others, too.
+// a script needs no compiler. Of other mutants this test checks only that there is such a world: the
+// command internal/mutants compiles them and searches it.
 func TestMutants_AreFoundByTheirWorlds(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range table.All() {

@@ -176,7 +176,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/release.go",
 		Old:     "freedEarlier := r.Stray && r.LeaseLeft",
 		New:     "freedEarlier := false",
-		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply"},
+		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply", "world plain/handover"},
 	},
 	{
 		Promise: "a release of a lost lock is an error",
@@ -255,7 +255,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/grant.go",
 		Old:     "case g.Late:",
 		New:     "case false:",
-		Nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestDeadline_LateGrantIsReleased"},
+		Nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestDeadline_LateGrantIsReleased", "world plain/handover"},
 	},
 	{
 		Promise: "contexts end before a release frees the lock",
@@ -383,7 +383,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/handover.go",
 		Old:     "case o.Late:",
 		New:     "case false:",
-		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome"},
+		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "world plain/handover"},
 	},
 	{
 		Promise: "a hold that was lost during its hand-over is not released",
