@@ -169,7 +169,7 @@ var coreMutants = []mutant{
 		file:    "core/internal/claim/hold.go",
 		old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {",
 		new:     "if false {",
-		nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade"},
+		nets:    []string{"core/internal/claim TestHold_Levels", "core/internal/worlds TestWorlds/readwrite/levels", "core TestReadWrite_DowngradeAndUpgrade"},
 	},
 	{
 		promise: "a release that Redis repeats for us counts as done",
@@ -218,7 +218,7 @@ var coreMutants = []mutant{
 		file:    "core/internal/claim/attempt.go",
 		old:     "left = left.Or(AfterAcquire(a.Granted, a.Stray))",
 		new:     "left = AfterAcquire(a.Granted, a.Stray)",
-		nets:    []string{"core/internal/claim TestAttempt_AllVerdicts"},
+		nets:    []string{"core/internal/claim TestAttempt_AllVerdicts", "core/internal/worlds TestWorlds/fair/losses"},
 	},
 
 	// Deadlines and loss.
@@ -255,7 +255,7 @@ var coreMutants = []mutant{
 		file:    "core/internal/claim/grant.go",
 		old:     "case g.Late:",
 		new:     "case false:",
-		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core TestDeadline_LateGrantIsReleased"},
+		nets:    []string{"core/internal/claim TestGrant_AllVerdicts", "core/internal/worlds TestWorlds/plain/handover", "core TestDeadline_LateGrantIsReleased"},
 	},
 	{
 		promise: "contexts end before a release frees the lock",
@@ -376,14 +376,14 @@ var coreMutants = []mutant{
 		file:    "core/internal/claim/handover.go",
 		old:     "if !v.Accepted && !v.KeepsOn {",
 		new:     "if false {",
-		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core/internal/worlds TestWorlds/plain/handover", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
 	},
 	{
 		promise: "an heir whose lease is over is told so",
 		file:    "core/internal/claim/handover.go",
 		old:     "case o.Late:",
 		new:     "case false:",
-		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome"},
+		nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core/internal/worlds TestWorlds/plain/handover", "core TestHandOver_EveryOutcome"},
 	},
 	{
 		promise: "a hold that was lost during its hand-over is not released",
@@ -534,21 +534,21 @@ var coreMutants = []mutant{
 		file:    "core/internal/claim/left.go",
 		old:     "Left{There: granted || stray, Stray: stray}",
 		new:     "Left{There: granted}",
-		nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
+		nets:    []string{"core/internal/claim TestLeft", "core/internal/worlds TestWorlds/plain/handover", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
 	},
 	{
 		promise: "a stray acquire of a released hold is freed",
 		file:    "core/internal/claim/left.go",
 		old:     "Left{There: !answered || rest, Stray: stray}",
 		new:     "Left{There: !answered || rest}",
-		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core/internal/worlds TestWorlds/plain/handover", "core TestStray_AcquireAfterRelease"},
 	},
 	{
 		promise: "a release that was not answered is repeated in the background",
 		file:    "core/internal/claim/left.go",
 		old:     "Left{There: !answered || rest, Stray: stray}",
 		new:     "Left{There: rest, Stray: stray}",
-		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
+		nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core/internal/worlds TestWorlds/plain/handover", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
 	},
 	{
 		promise: "an outage starts the wait for strays anew",
