@@ -40,8 +40,13 @@ func (s *State) drop(i int) {
 
 // has reports whether an owner's current wire owner has a message of a role in flight.
 func (s *State) has(o int, r role) bool {
-	for _, msg := range s.messages[:s.n] {
-		if msg.role == r && msg.op != opForce && msg.from == wireOf(o, 0) {
+	return s.some(func(msg *message) bool { return msg.role == r && msg.op != opForce && msg.from == wireOf(o, 0) })
+}
+
+// some reports whether f is true of a message.
+func (s *State) some(f func(*message) bool) bool {
+	for i := range s.messages[:s.n] {
+		if f(&s.messages[i]) {
 			return true
 		}
 	}
@@ -50,12 +55,23 @@ func (s *State) has(o int, r role) bool {
 
 // names reports whether a message names a wire owner.
 func (s *State) names(w uint8) bool {
-	for _, msg := range s.messages[:s.n] {
-		if msg.op == opForce && msg.fields&(1<<w) != 0 || msg.op != opForce && msg.from == w || msg.op == opPass && msg.to == w {
-			return true
-		}
-	}
-	return false
+	return s.some(func(msg *message) bool {
+		return msg.op == opForce && msg.fields&(1<<w) != 0 || msg.op != opForce && msg.from == w || msg.op == opPass && msg.to == w
+	})
+}
+
+// strays reports whether a command may still put a wire owner into Redis.
+func (s *State) strays(w uint8) bool {
+	return s.some(func(msg *message) bool {
+		return msg.op == opAcquire && msg.from == w || msg.op == opPass && msg.to == w
+	})
+}
+
+// strayUpdate reports whether an update of an owner's hold may still arrive.
+func (s *State) strayUpdate(o int) bool {
+	return s.some(func(msg *message) bool {
+		return msg.role == stray && (msg.op == opUpdate || msg.op == opRecord) && msg.from == wireOf(o, 0)
+	})
 }
 
 // An audience says which wire owners have their own subscription, and which of them may not have

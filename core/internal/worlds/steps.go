@@ -196,9 +196,7 @@ func (st *stepper) heldSteps(o int) {
 			return st.free(s, o, command{op: opRecord, from: wireOf(o, 0)})
 		})
 	}
-	if st.Pass && own.deepest() == 0 {
-		for to := range st.Clients {
-			st.do(Event{what: "hands the lock over to", owner: int8(o), client: -1, detail: st.ownerName(to)}, func(s *State) (bool, error) { return st.pass(s, o, to), nil })
-		}
+	for to := range st.Clients {
+		st.do(Event{what: "hands the lock over to", owner: int8(o), client: -1, detail: st.ownerName(to)}, func(s *State) (bool, error) { return st.pass(s, o, to), nil })
 	}
 }

@@ -140,20 +140,6 @@ func (m *Model) cleanUp(s *State, o int) error {
 	return nil
 }
 
-// strays reports whether a command may still put a wire owner into Redis.
-func (s *State) strays(w uint8) bool {
-	return slices.ContainsFunc(s.messages[:s.n], func(msg message) bool {
-		return msg.op == opAcquire && msg.from == w || msg.op == opPass && msg.to == w
-	})
-}
-
-// strayUpdate reports whether an update of an owner's hold may still arrive.
-func (s *State) strayUpdate(o int) bool {
-	return slices.ContainsFunc(s.messages[:s.n], func(msg message) bool {
-		return msg.role == stray && (msg.op == opUpdate || msg.op == opRecord) && msg.from == wireOf(o, 0)
-	})
-}
-
 // rob notes the owners whose holds were taken from outside.
 func (s *State) rob(wires uint16) {
 	for o := range s.owners {

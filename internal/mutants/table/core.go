@@ -169,7 +169,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/hold.go",
 		Old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {",
 		New:     "if false {",
-		Nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade"},
+		Nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade", "world readwrite/levels"},
 	},
 	{
 		Promise: "a release that Redis repeats for us counts as done",
@@ -218,7 +218,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/attempt.go",
 		Old:     "left = left.Or(AfterAcquire(a.Granted, a.Stray))",
 		New:     "left = AfterAcquire(a.Granted, a.Stray)",
-		Nets:    []string{"core/internal/claim TestAttempt_AllVerdicts"},
+		Nets:    []string{"core/internal/claim TestAttempt_AllVerdicts", "world fair/losses"},
 	},
 
 	// Deadlines and loss.
@@ -376,7 +376,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/handover.go",
 		Old:     "if !v.Accepted && !v.KeepsOn {",
 		New:     "if false {",
-		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim"},
+		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_WaiterHasLeft", "sim", "world plain/handover"},
 	},
 	{
 		Promise: "an heir whose lease is over is told so",
@@ -534,21 +534,21 @@ var coreMutants = []Mutant{
 		File:    "core/internal/claim/left.go",
 		Old:     "Left{There: granted || stray, Stray: stray}",
 		New:     "Left{There: granted}",
-		Nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim"},
+		Nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim", "world plain/handover"},
 	},
 	{
 		Promise: "a stray acquire of a released hold is freed",
 		File:    "core/internal/claim/left.go",
 		Old:     "Left{There: !answered || leftovers, Stray: stray}",
 		New:     "Left{There: !answered || leftovers}",
-		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease"},
+		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease", "world plain/handover"},
 	},
 	{
 		Promise: "a release that was not answered is repeated in the background",
 		File:    "core/internal/claim/left.go",
 		Old:     "Left{There: !answered || leftovers, Stray: stray}",
 		New:     "Left{There: leftovers, Stray: stray}",
-		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown"},
+		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown", "world plain/handover"},
 	},
 	{
 		Promise: "an outage starts the wait for strays anew",
