@@ -20,7 +20,7 @@ import (
 // a hold is never used again, so freeing it twice does no harm.
 // claim.Cleanup decides when one is done.
 type cleaner struct {
-	c        *engine
+	eng      *engine
 	freed    func(key string) // wakes the waiters for a lock that was freed
 	schedule *schedule.Schedule[*cleanup]
 
@@ -36,7 +36,7 @@ type cleanup struct {
 }
 
 func newCleaner(eng *engine, freed func(key string)) *cleaner {
-	cl := &cleaner{c: eng, freed: freed, pending: make(map[*cleanup]struct{})}
+	cl := &cleaner{eng: eng, freed: freed, pending: make(map[*cleanup]struct{})}
 	cl.schedule = schedule.New(time.Millisecond, func(due []*cleanup) {
 		for _, together := range joined(due) {
 			eng.background.Go(func() { cl.run(together) })
@@ -75,7 +75,7 @@ func (cl *cleaner) add(call lua.Call, g kinds.Hold, lease time.Duration, left cl
 	}
 	u := &cleanup{call: call, counts: g}
 	var pause time.Duration
-	u.claim, pause = claim.NewCleanup(left, time.Now(), lease, cl.c.opts.CommandTimeout)
+	u.claim, pause = claim.NewCleanup(left, time.Now(), lease, cl.eng.opts.CommandTimeout)
 	if pause == 0 && call.Joins(call) {
 		pause = gathering
 	}
@@ -99,7 +99,7 @@ func (cl *cleaner) run(together []*cleanup) {
 	sure, err := cl.free(together)
 	for _, u := range together {
 		if cl.next(u, sure, err) { // logs without the mutex, because the log handler may be slow
-			cl.c.logFault("reqlock: a lock could not be freed before its lease expired", u.counts.Key, u.counts.Wire, 1, err)
+			cl.eng.logFault("reqlock: a lock could not be freed before its lease expired", u.counts.Key, u.counts.Wire, 1, err)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func (cl *cleaner) next(u *cleanup, sure bool, err error) (givenUp bool) {
 	now := time.Now()
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	v := u.claim.After(now, cl.c.opts.CommandTimeout, cleanupReply(sure, err))
+	v := u.claim.After(now, cl.eng.opts.CommandTimeout, cleanupReply(sure, err))
 	if v.Done || v.GivenUp {
 		delete(cl.pending, u)
 	} else {
@@ -134,7 +134,7 @@ var errSlotMoving = errors.New("the lock's slot is migrating to another node")
 // free sends the release of cleanups that are one call. sure is false if one of its tries had no
 // reply.
 func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
-	eng, call := cl.c, together[0].call
+	eng, call := cl.eng, together[0].call
 	if len(together) > 1 {
 		calls := make([]lua.Call, len(together))
 		for i, u := range together {
@@ -171,7 +171,7 @@ func (cl *cleaner) close(ctx context.Context) {
 	}
 	close(pending)
 
-	deadline := time.Now().Add(cl.c.opts.CommandTimeout)
+	deadline := time.Now().Add(cl.eng.opts.CommandTimeout)
 	var workers sync.WaitGroup
 	for range min(len(pending), 32) {
 		workers.Go(func() {

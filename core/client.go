@@ -191,7 +191,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	}
 
 	verdicts := make([]watchdog.Verdict, len(items))
-	failures := renewFailures{c: c.engine}
+	failures := renewFailures{eng: c.engine}
 	defer failures.log()
 	for i, item := range items {
 		h := item.Hold
@@ -238,7 +238,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 
 // renewFailures are the locks of a batch that could not be renewed, for the log.
 type renewFailures struct {
-	c     *engine
+	eng   *engine
 	locks int
 	one   *level
 	err   error // why it ended
@@ -253,7 +253,7 @@ func (f *renewFailures) add(h *hold, err error) {
 
 func (f *renewFailures) log() {
 	if f.locks > 0 {
-		f.c.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.wire, f.locks, f.err)
+		f.eng.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.wire, f.locks, f.err)
 	}
 }
 

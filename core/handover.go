@@ -62,9 +62,9 @@ func (h *hold) handOverLocked(l *level, g kinds.Hold, w *waiter) *handover {
 	return &handover{hold: h, last: l, counts: g, heir: w, to: to, lease: lease, arrivals: e.queue.Arrivals()}
 }
 
-// run hands the hold over. If over is false, Redis has not done so, and the caller must free the
+// run hands the hold over. If ended is false, Redis has not done so, and the caller must free the
 // hold with a plain release. Otherwise the hold has ended, and err is the result of its release.
-func (o *handover) run() (over bool, err error) {
+func (o *handover) run() (ended bool, err error) {
 	o.send()
 	return o.settle(o.hold.engine().clock())
 }
@@ -98,7 +98,7 @@ func (o *handover) send() {
 }
 
 // settle handles the reply, which was read at the given time.
-func (o *handover) settle(at clock.Instant) (over bool, err error) {
+func (o *handover) settle(at clock.Instant) (ended bool, err error) {
 	e := o.hold.entry
 	e.open()
 	v := o.knownLocked(at).Verdict()

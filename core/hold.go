@@ -467,9 +467,9 @@ func (h *hold) releaseWith(t turn, l *level) error {
 	case claim.LowersCount:
 		return h.lower(p.counts, p.record)
 	case claim.HandsOver:
-		over, err := p.handover.run()
+		ended, err := p.handover.run()
 		p.handover.op.Recycle()
-		if over {
+		if ended {
 			return err
 		}
 	case claim.AlreadyOver:

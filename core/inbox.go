@@ -21,7 +21,7 @@ import (
 // The client listens from its first hold until it has held nothing for pauses.listening. In between,
 // the channel costs nothing but the pings of the connection.
 type inbox struct {
-	c    *engine
+	eng  *engine
 	name string
 	locks
 
@@ -52,12 +52,12 @@ type locks interface {
 }
 
 func newInbox(eng *engine, l locks) *inbox {
-	return &inbox{c: eng, name: wire.ClientChannel(eng.id), locks: l, asking: make(map[question]bool)}
+	return &inbox{eng: eng, name: wire.ClientChannel(eng.id), locks: l, asking: make(map[question]bool)}
 }
 
 // needed subscribes unless the client listens already. Each grant calls it, with its shard locked.
 func (b *inbox) needed() {
-	if !b.open.Load() && b.open.CompareAndSwap(false, true) && !b.c.background.Go(b.subscribe) {
+	if !b.open.Load() && b.open.CompareAndSwap(false, true) && !b.eng.background.Go(b.subscribe) {
 		b.open.Store(false)
 	}
 }
@@ -66,22 +66,22 @@ func (b *inbox) needed() {
 func (b *inbox) subscribe() {
 	if b.permitted() {
 		b.mu.Lock()
-		channel, confirmed := b.c.hub.SubscribeOwn(b.name, b)
+		channel, confirmed := b.eng.hub.SubscribeOwn(b.name, b)
 		b.channel = channel
 		b.mu.Unlock()
 		if confirmed { // the hub had not unsubscribed yet, and dropped messages meanwhile
 			b.Notify()
 		}
 	}
-	b.c.alarms.Set(&b.alarm, b, b.c.pauses.listening)
+	b.eng.alarms.Set(&b.alarm, b, b.eng.pauses.listening)
 }
 
 // permitted asks Redis before the hub subscribes. A refusal would look like a fault of the waiters'
 // channels, and the hub would ask again with every ping.
 func (b *inbox) permitted() bool {
-	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.c.opts.CommandTimeout)
+	ctx, cancel := context.WithTimeout(batch.Bounded(context.Background()), b.eng.opts.CommandTimeout)
 	defer cancel()
-	n, err := b.c.redis.Do(ctx, "EVAL", access.MaySubscribe, 0, b.name).Int()
+	n, err := b.eng.redis.Do(ctx, "EVAL", access.MaySubscribe, 0, b.name).Int()
 	if err != nil || n != 0 {
 		return true // after an error, the hub repeats the subscription until it succeeds
 	}
@@ -90,7 +90,7 @@ func (b *inbox) permitted() bool {
 	b.warned = true
 	b.mu.Unlock()
 	if warn {
-		b.c.opts.Logger.Warn("reqlock: the Redis user may not subscribe to the channel of this client",
+		b.eng.opts.Logger.Warn("reqlock: the Redis user may not subscribe to the channel of this client",
 			"channel", b.name, "change", redisacl.User("<user>").Grant("+subscribe", "&"+access.OwnChannels))
 	}
 	return false
@@ -105,9 +105,9 @@ func (b *inbox) ring() {
 	case b.held() == 0:
 		b.leave()
 	case channel == nil:
-		b.c.background.Go(b.subscribe)
+		b.eng.background.Go(b.subscribe)
 	default:
-		b.c.alarms.Set(&b.alarm, b, b.c.pauses.listening)
+		b.eng.alarms.Set(&b.alarm, b, b.eng.pauses.listening)
 	}
 }
 
@@ -115,7 +115,7 @@ func (b *inbox) ring() {
 func (b *inbox) leave() {
 	b.mu.Lock()
 	if b.channel != nil {
-		b.c.hub.Unsubscribe(b.channel, b)
+		b.eng.hub.Unsubscribe(b.channel, b)
 		b.channel = nil
 	}
 	b.mu.Unlock()
@@ -144,7 +144,7 @@ func (b *inbox) ask(q question) {
 		b.asking[q] = true
 		return
 	}
-	if b.c.background.Go(func() { b.answer(q) }) {
+	if b.eng.background.Go(func() { b.answer(q) }) {
 		b.asking[q] = false
 	}
 }

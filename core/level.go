@@ -97,12 +97,12 @@ func (l *level) stopAlarmLocked() {
 func (l *level) ring() {
 	l.mu().Lock()
 	at := l.hold.engine().clock()
-	over := l.err == nil && l.leftAtLocked(at) <= 0
-	if l.err == nil && !over {
+	ended := l.err == nil && l.leftAtLocked(at) <= 0
+	if l.err == nil && !ended {
 		l.setAlarmLocked(at)
 	}
 	l.mu().Unlock()
-	if over {
+	if ended {
 		l.hold.engine().background.Go(l.expire)
 	}
 }
