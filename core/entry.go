@@ -379,9 +379,9 @@ func (e *entry) recordingLocked() bool {
 	return false
 }
 
-// forceLocked returns the holds whose field matches. It also clears matching pending fields of
+// forceLocked returns the holds whose wire owner matches. It also clears matching pending ones of
 // waiters: Redis has executed their acquire or hand-over, but the reply has not been read yet.
-func (e *entry) forceLocked(match func(field string) bool) (taken []*hold) {
+func (e *entry) forceLocked(match func(wire string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
 		if match(h.wire) {
 			taken = append(taken, h)

@@ -15,7 +15,7 @@ import (
 type handover struct {
 	hold     *hold
 	last     *level     // the last lease of hold
-	counts   kinds.Hold // what hold has then: no level
+	counts   kinds.Hold // the hold without that lease: it has no level
 	heir     *waiter
 	to       *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
 	lease    *level // the first lease of to
@@ -25,10 +25,10 @@ type handover struct {
 	op       *redisop.Op
 	reply    claim.HandOverReply
 	token    uint64
-	err      error // if NotExecuted or Unknown
-	unproven error // if HandedOver: why the replicas may not have it, so it does not count
+	err      error // the command failed with it; only if NotExecuted or Unknown
+	unproven error // why the replicas may not have it, so that HandedOver does not count
 
-	took time.Duration // if the heir got the lock
+	took time.Duration // how long the hand-over took, once the heir has the lock
 }
 
 // handsOver reports whether holds of this kind are handed over now.

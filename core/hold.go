@@ -22,7 +22,7 @@ import (
 // A process may have a hundred thousand holds, each with its lease, so both are kept small.
 type hold struct {
 	entry *entry
-	kind  *kinds.Kind   // of the first lease; the sides of a read/write lock share a hold
+	kind  *kinds.Kind   // what the first lease asked for; the sides of a read/write lock share a hold
 	link  *lineage.Link // the lineage of the context that acquired it; nil: none
 	wire  string        // the wire owner
 	token uint64        // fencing token; 0: none
@@ -41,7 +41,7 @@ type hold struct {
 	// Longest lease so far. Redis drops the hold within it after the hold's last command.
 	longest time.Duration
 	excess  *excess     // nil: as far as is known, the hash lives for no longer than it should
-	record  *lua.Record // of a Once: the next command that lowers the hold count stores it
+	record  *lua.Record // the next command that lowers the hold count of a Once stores it
 	// withdrawn says that the lease of a Once that was released last has done nothing.
 	withdrawn bool
 
@@ -66,12 +66,12 @@ func (h *hold) endedLocked() error {
 
 // newHold makes the hold that w gets if Redis grants it the lock, and its first lease.
 // left is what the owner's commands may leave in Redis beside the grant.
-func (w *waiter) newHold(field string, left claim.Left, acquired clock.Moment) (*hold, *level) {
+func (w *waiter) newHold(wire string, left claim.Left, acquired clock.Moment) (*hold, *level) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,
 		link:  w.link,
-		wire:  field,
+		wire:  wire,
 		claim: claim.NewHold(w.kind.Shared, left),
 	}
 	h.item.Hold, h.item.Slot = h, uint16(h.engine().slot(w.entry.key))

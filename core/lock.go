@@ -175,11 +175,11 @@ func (l *Lock) IsHeld(ctx context.Context) (bool, error) {
 // HoldCount returns how many levels the hold has that Acquire with ctx would re-enter, as counted
 // in Redis, or 0 if there is none. Redisson: getHoldCount.
 func (l *Lock) HoldCount(ctx context.Context) (int, error) {
-	field := l.wire(ctx)
-	if field == "" && l.err == nil {
+	wire := l.wire(ctx)
+	if wire == "" && l.err == nil {
 		return 0, nil
 	}
-	state, err := l.inspect(ctx, l.kind.Field(field))
+	state, err := l.inspect(ctx, l.kind.Field(wire))
 	return state.Count, err
 }
 

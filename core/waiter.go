@@ -19,7 +19,7 @@ import (
 // A request holds the arguments of a call of Acquire.
 type request struct {
 	ctx   context.Context
-	name  string // the lock's
+	name  string // the lock's name
 	kind  *kinds.Kind
 	link  *lineage.Link // the lineage of ctx; nil: none
 	fixed time.Duration // LeaseTime; 0: the watchdog renews the lease
@@ -49,7 +49,7 @@ type waiter struct {
 	alarm   schedule.Entry // pokes the waiter at the end of a sleep
 	inRoom  bool           // it counts towards MaxWaiting; used by the caller's goroutine only
 	blocked bool           // Observer.Waiting was called; used by the caller's goroutine only
-	warned  bool           // of waiting for its own request; used by the caller's goroutine only
+	warned  bool           // warnOfSelf has logged it; used by the caller's goroutine only
 	waited  bool           // the lock was held while it was in the queue
 }
 
@@ -107,7 +107,7 @@ func (w *waiter) handedLocked() *level {
 type place struct {
 	owner   uint64        // the number of the wire owner in the queue
 	wire    string        // the wire owner's name in Redis
-	channel *hub.Channel  // the waiter's own; nil: not subscribed
+	channel *hub.Channel  // the channel of its own; nil: not subscribed
 	left    claim.Left    // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
 	read    clock.Instant // when that reply was read
@@ -165,7 +165,7 @@ func (w *waiter) place() *place {
 
 // sendsLocked returns the wire owner for the next attempt or hand-over, which is pending from now on:
 // that of the waiter's place in Redis's queue, or else a new one.
-func (w *waiter) sendsLocked() (field string) {
+func (w *waiter) sendsLocked() (wire string) {
 	if p := w.place(); p != nil {
 		w.pending = p.owner
 		return p.wire
@@ -494,12 +494,12 @@ func (w *waiter) leavePlace(lease *level) {
 }
 
 // cleanUp makes the cleaner free what Redis may have of a wire owner.
-func (w *waiter) cleanUp(field string, left claim.Left) {
+func (w *waiter) cleanUp(wire string, left claim.Left) {
 	if left.None() {
 		return
 	}
 	eng := w.entry.engine()
-	g := kinds.Hold{Terms: &w.kind.Terms, Key: w.entry.key, Wire: field, Deepest: claim.Counts{}.Plus(w.kind.Shared).Shared}
+	g := kinds.Hold{Terms: &w.kind.Terms, Key: w.entry.key, Wire: wire, Deepest: claim.Counts{}.Plus(w.kind.Shared).Shared}
 	eng.cleaner.add(w.kind.Free(eng.settings(), g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
 }
 
@@ -551,8 +551,8 @@ const lastPatience = 500 * time.Millisecond
 // attempt sends the acquire script. It returns neither a lease nor an error if the waiter should
 // keep waiting.
 func (w *waiter) attempt(p plan) (*level, error) {
-	e, eng, field := w.entry, w.entry.engine(), p.wire
-	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: field, Lease: eng.leaseTime(w.fixed)}
+	e, eng, wire := w.entry, w.entry.engine(), p.wire
+	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: wire, Lease: eng.leaseTime(w.fixed)}
 	if place := w.place(); place != nil && place.clock != 0 {
 		t.NotAfter, place.left = w.notAfter(), place.left.Queueing()
 	}
@@ -568,7 +568,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	}
 	reply, err := x.Run(until)
 	if err == redisop.ErrLeft {
-		return nil, w.leaveInFlight(x, field)
+		return nil, w.leaveInFlight(x, wire)
 	}
 	defer x.Recycle()
 	answer, err := readGrant(x, reply, err)
@@ -582,13 +582,13 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	case err != nil:
 		stays = w.fail(p.arrivals, err)
 	case answer.Granted:
-		if lease, err = w.granted(x, field, answer.Token, left.Left()); lease != nil {
+		if lease, err = w.granted(x, wire, answer.Token, left.Left()); lease != nil {
 			return lease, nil
 		}
 	default:
 		err = w.refused(answer, p.polls)
 	}
-	w.cleanUp(field, left.Clean)
+	w.cleanUp(wire, left.Clean)
 	if stays {
 		notifyOr(w.ctx, w.remove, eng.opts.Observer.Retrying, func() Event { return w.event("", err) })
 		return nil, nil
@@ -606,7 +606,7 @@ func (w *waiter) call(p plan, t kinds.Try) lua.Call {
 
 // leaveInFlight leaves the queue while an attempt is in flight. The reply is read in the
 // background, and a lock that it grants is freed.
-func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
+func (w *waiter) leaveInFlight(x *redisop.Op, wire string) error {
 	why := w.leaveQueue()
 	var left claim.Left
 	if p := w.place(); p != nil {
@@ -616,7 +616,7 @@ func (w *waiter) leaveInFlight(x *redisop.Op, field string) error {
 		w.entry.engine().background.Go(func() {
 			reply, err := x.Await()
 			answer, _ := readGrant(x, reply, err)
-			w.cleanUp(field, attemptOf(x, answer.Granted, left).Verdict().Clean)
+			w.cleanUp(wire, attemptOf(x, answer.Granted, left).Verdict().Clean)
 		})
 	}
 	return why
@@ -685,10 +685,10 @@ func (w *waiter) late(sent, at clock.Instant) bool {
 // first. The waiter then re-enters that hold, and its own grant, which is valid if the kind is
 // shared, is cleaned up.
 // left is what the owner's commands may leave in Redis beside the grant.
-func (w *waiter) granted(x *redisop.Op, field string, token uint64, left claim.Left) (*level, error) {
+func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Left) (*level, error) {
 	e := w.entry
 	now := time.Now()
-	h, lease := w.newHold(field, left, clock.MomentOf(now))
+	h, lease := w.newHold(wire, left, clock.MomentOf(now))
 	h.token = token
 	why := w.ended()
 	e.open()
@@ -865,11 +865,11 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 
 // tryPastQueue sends one attempt without queueing. A member of a RedLock must neither wait behind
 // other waiters of this process nor keep them waiting.
-func (w *waiter) tryPastQueue(field string) (*level, error) {
+func (w *waiter) tryPastQueue(wire string) (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
 	defer e.removePastQueue(w)
-	lease, err := w.attempt(plan{wire: field})
+	lease, err := w.attempt(plan{wire: wire})
 	w.leavePlace(lease)
 	if lease == nil && err == nil {
 		e.open()
@@ -962,13 +962,13 @@ func (w *waiter) acquiredEvent(lease *level) Event {
 	return e
 }
 
-func (w *waiter) event(field string, err error) Event { return w.eventAt(clock.Now(), field, err) }
+func (w *waiter) event(wire string, err error) Event { return w.eventAt(clock.Now(), wire, err) }
 
-func (w *waiter) eventAt(at clock.Moment, field string, err error) Event {
+func (w *waiter) eventAt(at clock.Moment, wire string, err error) Event {
 	e := Event{
 		Name:     w.name,
 		Kind:     w.kind.Name,
-		Owner:    field,
+		Owner:    wire,
 		Waited:   at.Since(w.began),
 		Lease:    w.fixed,
 		Err:      err,

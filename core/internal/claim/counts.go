@@ -1,7 +1,6 @@
 package claim
 
-// Levels counts the entries into a hold. The sum is the hold count. Without levels, Redis has no
-// hold.
+// Counts is how often a hold is entered. The sum is the hold count. Without levels, Redis has no hold.
 type Counts struct{ Exclusive, Shared int32 }
 
 // Total returns the hold count.

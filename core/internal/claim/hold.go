@@ -48,7 +48,7 @@ func (h *Hold) State() HoldState { return h.state }
 // Ended reports whether the hold was released or lost.
 func (h *Hold) Ended() bool { return h.state >= Released }
 
-// Levels returns the levels of the leases.
+// Counts returns one level for each lease.
 func (h *Hold) Counts() Counts { return h.levels }
 
 // Sure returns the levels that Redis has at least.

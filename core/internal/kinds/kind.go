@@ -91,8 +91,8 @@ type Try struct {
 	NotAfter int64
 }
 
-// Counts is how often a hold is entered, in Redis or as it should be there. Without levels, Redis
-// has no hold.
+// A Hold is a hold as scripts need it: its names, and how often it is entered, in Redis or as it
+// should be there. Without levels, Redis has no hold.
 type Hold struct {
 	Terms     *Terms // what a Once demands; zero for other kinds
 	Key, Wire string
