@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
-	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/watchdog"
@@ -173,89 +171,6 @@ func (c *Client) Counters() Counters {
 
 // Redis returns the client that was given to New.
 func (c *Client) Redis() redis.UniversalClient { return c.given }
-
-// renew renews a batch of holds for the watchdog.
-func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
-	holds := make([]lua.Renewable, len(items))
-	for i, item := range items {
-		holds[i] = item.Hold.renewable()
-	}
-	lease := c.leaseTime(0)
-	// Hasty: during a slot's migration Redis answers TRYAGAIN to a batch, but serves each key
-	// alone.
-	x := c.ops.Op(lua.Renew(holds, lease), min(c.opts.CommandTimeout, c.beat())).Renewing().Hasty()
-	reply, err := x.Run(redisop.Until{})
-	var results []lua.Renewal
-	if err == nil {
-		results, err = lua.ReadRenew(reply, len(items))
-	}
-
-	verdicts := make([]watchdog.Verdict, len(items))
-	failures := renewFailures{eng: c.engine}
-	defer failures.log()
-	for i, item := range items {
-		h := item.Hold
-		if holds[i].Seen != 0 && (err != nil || x.Stray()) {
-			h.keepExcess()
-		}
-		problem := err
-		if err == nil {
-			problem = results[i].Err
-		}
-		if problem == nil && results[i].Renewed {
-			problem = x.Proven()
-		}
-		missing := ErrLockLost
-		if redisop.IsWrongType(problem) { // a renewal reads no key but the lock's
-			missing, problem = errOverwritten, nil
-		}
-		if redisop.HasCode(problem, "READONLY") { // in the reply of the script, which has no error
-			x.Redial()
-		}
-		switch {
-		case err != nil && !redisop.IsAnswer(err), errors.Is(problem, ErrNotReplicated):
-			verdicts[i] = watchdog.Unanswered
-		case problem != nil:
-			verdicts[i] = watchdog.Refused
-		case results[i].Renewed:
-			if !h.handleRenewed(x.Sent(), lease, holds[i], results[i]) {
-				verdicts[i] = watchdog.Outdated
-			}
-		case h.handleMissing(holds[i], missing):
-			verdicts[i] = watchdog.Gone
-		default:
-			verdicts[i] = watchdog.Outdated
-		}
-		if problem != nil {
-			h.watchDeadlines()
-		}
-		if problem != nil && (len(items) == 1 || verdicts[i] == watchdog.Unanswered) {
-			failures.add(h, problem)
-		}
-	}
-	return verdicts
-}
-
-// renewFailures are the locks of a batch that could not be renewed, for the log.
-type renewFailures struct {
-	eng   *engine
-	locks int
-	one   *level
-	err   error // why it ended
-}
-
-func (f *renewFailures) add(h *hold, err error) {
-	if l := h.reportRenewFailed(err); l != nil {
-		f.locks++
-		f.one, f.err = l, err
-	}
-}
-
-func (f *renewFailures) log() {
-	if f.locks > 0 {
-		f.eng.logFault("reqlock: renewal failed; it is retried until the lease ends", f.one.name, f.one.hold.wire, f.locks, f.err)
-	}
-}
 
 // watchClock detects that a clock was set or that the machine was suspended. It then ends every
 // lease that has expired, and renews the others at once.

@@ -25,8 +25,9 @@ const shardCount = 64
 
 // A shard holds some of the entries. Its mutex guards them, their holds and their waiters. It is
 // held for a few instructions only: never during a call to Redis or to the caller's code, and never
-// together with the mutex of another shard. The mutexes of the hub, the watchdog, the schedules and
-// the cleaner are taken inside it, never around it.
+// together with the mutex of another shard. The mutexes of the hub, the inbox, the watchdog, the
+// schedules, the cleaner and the group of background goroutines are taken inside it, never around it.
+// The mutex of a set is taken around it.
 type shard struct {
 	engine  *engine
 	dog     *watchdog.Watchdog[*hold]

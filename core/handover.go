@@ -136,7 +136,7 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 	if p := w.place(); p != nil && v.KeepsOn {
 		p.left = p.left.Or(v.Heir)
 	}
-	e.queue.NotHanded(&w.Waiter)
+	e.queue.EndHandOver(&w.Waiter)
 	switch {
 	case v.Dismiss != nil:
 		e.dismissLocked(o.arrivals, v.Dismiss)

@@ -635,58 +635,6 @@ func finishLosses(all []loss) {
 	}
 }
 
-// renewable returns the renewal to send. Levels added or dropped while it is under way do no harm,
-// because their own commands set the TTL. The process may have been stopped for a while, so a lease
-// may expire before the reply arrives: renewable sets the alarms of those that are close.
-func (h *hold) renewable() lua.Renewable {
-	h.entry.open()
-	defer h.entry.close()
-	h.setAlarmsLocked(h.engine().beat())
-	return h.renewalLocked()
-}
-
-// renewalLocked returns a renewal of the levels that Redis has for certain.
-func (h *hold) renewalLocked() lua.Renewable {
-	g := h.countsLocked()
-	g.Counts = h.claim.Sure()
-	r := h.kind.Renew(g)
-	r.Lease = h.neededTTLLocked()
-	if h.excess != nil && !h.claim.Turn.Taken() { // no command is under way that needs more
-		r.Seen = h.excess.expiry
-	}
-	return r
-}
-
-// handleRenewed moves the local deadline of the leases that the watchdog renews. It returns false
-// if the hold is to be renewed again at once.
-func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.Renewable, result lua.Renewal) bool {
-	h.entry.open()
-	defer h.entry.close()
-	known := claim.Renewal{
-		Watched:  asked.Lease >= lease,
-		Known:    len(asked.Timeouts),
-		Shared:   int(h.claim.Counts().Shared),
-		Shortens: h.excess != nil,
-	}
-	h.excess = h.excess.after(asked, result)
-	h.longest = max(h.longest, result.TTL)
-	known.Excess = h.excess != nil
-	v := known.Verdict()
-	if v.Prolongs {
-		h.renewed = clock.Later(h.renewed, clock.LeaseEnd(sent, lease))
-		h.setAlarmsLocked(h.engine().twoBeats())
-	}
-	return !v.Again
-}
-
-// keepExcess is called if a renewal that shortens the TTL may still arrive at Redis. The excess
-// stays, so that outlast keeps moving the time at which the hash expires.
-func (h *hold) keepExcess() {
-	h.entry.open()
-	defer h.entry.close()
-	h.excess.expiry = 0
-}
-
 // outlast returns the lease to send for a wanted one. The caller has the turn.
 func (h *hold) outlast(lease time.Duration) time.Duration {
 	h.entry.open()
@@ -694,26 +642,6 @@ func (h *hold) outlast(lease time.Duration) time.Duration {
 	lease = h.excess.outlast(lease)
 	h.longest = max(h.longest, lease)
 	return lease
-}
-
-// handleMissing marks the hold lost, unless its last lease was just released. It returns false if
-// the hold has another field by now and is to be renewed again.
-func (h *hold) handleMissing(asked lua.Renewable, cause error) bool {
-	h.entry.open()
-	v := claim.Missing{State: h.claim.State(), Same: h.renewalLocked().Field == asked.Field}.Verdict()
-	h.entry.close()
-	if v == claim.IsLost {
-		h.lose(cause)
-	}
-	return v != claim.RenewAgain
-}
-
-// watchDeadlines sets the alarms of all leases that the watchdog renews: they may expire before a
-// renewal succeeds.
-func (h *hold) watchDeadlines() {
-	h.entry.open()
-	defer h.entry.close()
-	h.setAlarmsLocked(math.MaxInt64)
 }
 
 // setAlarmsLocked sets the alarms of the leases that the watchdog renews and that expire within a
@@ -724,18 +652,4 @@ func (h *hold) setAlarmsLocked(within time.Duration) {
 			l.ringInLocked(left)
 		}
 	}
-}
-
-// reportRenewFailed calls the Observer, and returns a lease of the hold; nil: it has none any more.
-func (h *hold) reportRenewFailed(err error) *level {
-	eng := h.engine()
-	h.entry.open()
-	l := h.leases
-	h.entry.close()
-	if l == nil {
-		return nil
-	}
-	eng.counters.renewFailures.Add(1)
-	notify(l.caller, eng.opts.Observer.RenewFailed, func() Event { return l.event(err) })
-	return l
 }

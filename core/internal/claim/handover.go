@@ -40,9 +40,12 @@ type HandOverVerdict struct {
 	HeirErr  error // what the heir's Acquire returns; nil: see Dismiss, or it waits on
 	Dismiss  error // what all who had joined get; nil: they wait on
 	Ended    bool  // the hold has ended; otherwise a release must free it
-	Err      error // what Release returns, if Over
-	Heir     Left  // what goes with the heir's wire owner, if it holds the lock or waits on with it
-	KeepsOn  bool  // the heir waits on with the same wire owner
+	Err      error // what Release returns, if Ended
+	// Heir is what Redis may have with the heir's wire owner, if the heir holds the lock or keeps it.
+	Heir Left
+	// KeepsOn means that the heir has a place in Redis's queue, so it keeps its wire owner: its next
+	// attempt uses it, or the clean-up when it leaves, which frees a hold as well.
+	KeepsOn bool
 	// CleanHeir and CleanHold say what a clean-up must free in Redis.
 	CleanHeir, CleanHold Left
 	Wake                 bool // the first waiter tries: an heir could not meanwhile
@@ -65,12 +68,13 @@ func (o HandOver) Verdict() (v HandOverVerdict) {
 		v.Accepted = true
 	}
 	v.KeepsOn = o.Here && o.Queued && !v.Accepted
-	v.Heir.Stray = o.Stray
-	if o.Here && o.Queued {
-		v.Heir = v.Heir.Or(o.Place)
-	}
-	if !v.Accepted && !v.KeepsOn {
-		v.CleanHeir = AfterAcquire(o.Reply == HandedOver, o.Stray)
+	switch left := AfterAcquire(o.Reply == HandedOver, o.Stray); {
+	case v.Accepted:
+		v.Heir = o.Place.Or(Left{Stray: o.Stray})
+	case v.KeepsOn:
+		v.Heir = o.Place.Or(left)
+	default:
+		v.CleanHeir = left
 	}
 	switch {
 	case o.Ended != nil:

@@ -317,7 +317,7 @@ func (m *modelTest) step(id int, classes []Class) {
 			return
 		}
 		x := m.n.find(w)
-		m.q.NotHanded(w)
+		m.q.EndHandOver(w)
 		x.offered, x.asked = false, true
 		if m.r.IntN(2) == 0 {
 			m.event("the offer to %d fails", w.Item)

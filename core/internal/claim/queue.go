@@ -376,8 +376,9 @@ func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 // HandTo begins a hand-over to w. A waiter is the heir of at most one hold at a time.
 func (q *Queue[T]) HandTo(w *Waiter[T]) { w.move(Heir) }
 
-// NotHanded ends a hand-over that gave w nothing. The caller wakes w.
-func (q *Queue[T]) NotHanded(w *Waiter[T]) {
+// EndHandOver ends a hand-over to w, which waits again until the caller wakes it. If w has got the
+// hold, Granted removes it next.
+func (q *Queue[T]) EndHandOver(w *Waiter[T]) {
 	if w.state == Heir {
 		w.move(Asleep)
 	}

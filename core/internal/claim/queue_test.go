@@ -350,7 +350,7 @@ func TestHandTo(t *testing.T) {
 	}
 	q.Wake()
 	want(t, q, heir, Sleep) // it does not try
-	q.NotHanded(heir)
+	q.EndHandOver(heir)
 	want(t, q, heir, Ask) // it was woken meanwhile
 	q.Asks(heir, now)
 	if q.Heir(now) != nil {

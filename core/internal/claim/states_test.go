@@ -40,7 +40,7 @@ func handOverTable() string {
 		{"handed over, but the hold was lost meanwhile", "here", here(HandOver{Ended: ErrLockLost})},
 		{"freed instead (fair: another is first)", "here", here(HandOver{Reply: FreedInstead})},
 		{"not held", "here", here(HandOver{Reply: NotHeld})},
-		{"not held, after a try without an answer", "here", here(HandOver{Reply: NotHeld, Stray: true})},
+		{"not held, after a try without an answer, and the lease would still last", "here", here(HandOver{Reply: NotHeld, Stray: true})},
 		{"not executed", "here", here(HandOver{Reply: NotExecuted, Err: errDown})},
 		{"unknown", "here", here(HandOver{Reply: Unknown, Err: errDown, Stray: true})},
 		{"unknown", "gone", HandOver{Reply: Unknown, Err: errDown, Stray: true, LeaseLeft: true}},

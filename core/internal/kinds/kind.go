@@ -26,7 +26,8 @@ type Kind struct {
 	Downgraded *Kind
 	// Rank orders locks of one name in a MultiLock, which acquires lower ranks first.
 	Rank int
-	// Shared says that several owners may hold the lock at once.
+	// Shared says that it is the side of readers: any number of owners may hold the lock at once, all
+	// waiters at the front try together, and only holds that are not shared keep them out.
 	Shared bool
 	// ReadWrite marks the two sides of a read/write lock. Both sides of an owner are one hold.
 	ReadWrite bool
