@@ -377,7 +377,7 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 }
 
 // Two locks of one shard fail with different errors. A caller that does not wait gets the error of
-// the lock that it asks for.
+// the lock that it asks for. They are fenced: the commands of plain locks may go out as one.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
@@ -393,13 +393,13 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	var waiters []<-chan acquired
 	for name, reply := range map[string]string{first: "-READONLY of the first\r\n", second: "-OOM of the second\r\n"} {
 		proxy.OnEvery(func(args []string) bool {
-			return runs(acquireScript)(args) && slices.Contains(args, name)
+			return runs(fencedAcquireScript)(args) && slices.Contains(args, name)
 		}, redistest.ReplyWith(reply))
-		waiters = append(waiters, acquireAsync(ctx, c.Lock(name), forever))
+		waiters = append(waiters, acquireAsync(ctx, c.FencedLock(name), forever))
 		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleeping(c, name) == 1 })
 	}
 	for name, want := range map[string]string{first: "of the first", second: "of the second"} {
-		_, err := c.Lock(name).Acquire(bg, AcquireOptions{})
+		_, err := c.FencedLock(name).Acquire(bg, AcquireOptions{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want the error %q", name, err, want)
 		}

@@ -4,7 +4,7 @@ import "time"
 
 // pauses are the durations of an engine that no option sets. Tests set other ones.
 type pauses struct {
-	// firstChance is how long the waiters of this process rest after a streak of hand-overs, so that
+	// firstChance is how long the waiters of this process pause after a streak of hand-overs, so that
 	// other processes can get the lock first.
 	firstChance time.Duration
 	// linger is how long a channel stays subscribed after its last waiter has left. A hot lock gets

@@ -80,7 +80,7 @@ func (r *rotation) yield(echoes int) {
 }
 
 // freed handles the outcome of a release. It reports whether the waiters at the front pause.
-func (r *rotation) freed(until clock.Moment, others Listeners) (rests bool) {
+func (r *rotation) freed(until clock.Moment, others Listeners) (pauses bool) {
 	r.moves = 0
 	if r.phase == yielding && others != NoListeners && r.move(pausing) {
 		r.mark = until
