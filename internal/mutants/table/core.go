@@ -303,7 +303,7 @@ var coreMutants = []Mutant{
 		Promise: "a renewal of a hold that is gone prolongs nothing",
 		File:    "core/renewal.go",
 		Old:     "\t\tcase h.handleMissing(holds[i], missing):\n\t\t\tverdicts[i] = watchdog.Gone\n",
-		New:     "\t\tcase true:\n\t\t\th.handleRenewed(x.Sent(), lease, holds[i], results[i])\n",
+		New:     "\t\tcase missing != nil:\n\t\t\th.handleRenewed(x.Sent(), lease, holds[i], results[i])\n",
 		Nets:    []string{"core TestRenewal_ExpiredLock", "sim"},
 	},
 	{
