@@ -279,7 +279,8 @@ func (l *Lease) endContexts(cause error) {
 		l.mu().Unlock()
 		return
 	}
-	a := *l.watchers // from now on only a context can be added, and setContext ends it
+	// After this, only a context can be added, and setContext ends that itself.
+	a := *l.watchers
 	l.watchers.bound = nil
 	l.mu().Unlock()
 	if a.cancel != nil {

@@ -97,12 +97,12 @@ func (l *level) stopAlarmLocked() {
 func (l *level) ring() {
 	l.mu().Lock()
 	at := l.hold.engine().clock()
-	ended := l.err == nil && l.leftAtLocked(at) <= 0
-	if l.err == nil && !ended {
+	expired := l.err == nil && l.leftAtLocked(at) <= 0
+	if l.err == nil && !expired {
 		l.setAlarmLocked(at)
 	}
 	l.mu().Unlock()
-	if ended {
+	if expired {
 		l.hold.engine().background.Go(l.expire)
 	}
 }

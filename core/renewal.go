@@ -47,7 +47,8 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		if redisop.IsWrongType(problem) { // a renewal reads no key but the lock's
 			missing, problem = errOverwritten, nil
 		}
-		if redisop.HasCode(problem, "READONLY") { // in the reply of the script, which has no error
+		// The script replies, so Redis reports no error, but the reply may hold one for this item.
+		if redisop.HasCode(problem, "READONLY") {
 			x.Redial()
 		}
 		switch {

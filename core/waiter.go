@@ -107,7 +107,7 @@ func (w *waiter) handedLocked() *level {
 type place struct {
 	owner   uint64        // the number of the wire owner in the queue
 	wire    string        // the wire owner's name in Redis
-	channel *hub.Channel  // the channel of its own; nil: not subscribed
+	channel *hub.Channel  // where Redis tells this waiter that it is first; nil: not subscribed
 	left    claim.Left    // what Redis may have of the wire owner
 	clock   int64         // the server's clock in ms, from the last reply; 0: unknown
 	read    clock.Instant // when that reply was read

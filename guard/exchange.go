@@ -32,8 +32,8 @@ type exchange struct {
 	// cancel ends the handler's context. nil: unbinding the lease does.
 	cancel context.CancelCauseFunc
 
-	// What most requests need one of is no allocation of its own: the key, which becomes the name of
-	// the lock, the lock, and the request that the handler gets.
+	// Most requests need one key, one lock of that name, and one request for the handler. They are
+	// here so that none is allocated separately.
 	key     [1]string
 	lock    core.Lock
 	handled http.Request

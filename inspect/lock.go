@@ -50,7 +50,7 @@ type Holder struct {
 	Client string `json:"client"`
 	// Count is how often the owner has entered the lock.
 	Count int64 `json:"count"`
-	// TTL is set for a reader, which has a TTL of its own.
+	// TTL is the time left for a reader. Other holders have the TTL of the lock.
 	TTL int64 `json:"ttl_ms,omitempty"`
 	// Expired is true for a reader whose TTL is over. It holds the lock no longer, but its field
 	// keeps writers out until the other readers have left.

@@ -305,7 +305,7 @@ func TestRecord(t *testing.T) {
 		if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v %q", name, err, c.want, c.text)
 		}
-		clear(mem) // as the next call of the guest may
+		clear(mem) // The next call of the guest may do that.
 		want, known := map[string]guard.Policy{
 			"lock":   {Keys: []string{"key", "ключ"}, Mode: guard.ModeRead, LeaseTime: initial.LeaseTime},
 			"fenced": {Keys: []string{"key"}, Mode: guard.ModeFair, Fenced: true, LeaseTime: initial.LeaseTime},
@@ -336,7 +336,7 @@ func FuzzRecord(f *testing.F) {
 		c := newCall(cfg, new(http.Request), guard.Policy{})
 		err := c.readRecord(testMemory(data), at)
 		keys := strings.Join(c.policy.Keys, "\x00")
-		clear(data) // as the next call of the guest may
+		clear(data) // The next call of the guest may do that.
 		var answer *guard.Error
 		switch {
 		case errors.As(err, &answer):

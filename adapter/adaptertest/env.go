@@ -34,7 +34,7 @@ type env struct {
 	locks *core.Client
 	log   *journal
 	proxy *redistest.Proxy
-	// A test may have a patience of its own, in place of the constant.
+	// patience is how long this test waits for an event.
 	patience time.Duration
 	outcomes chan guard.Outcome
 

@@ -42,7 +42,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options, options ...O
 // that have one get 500, because the file cannot know which row applies.
 func (f *File) Middleware() echo.MiddlewareFunc {
 	return f.wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
-		if r.Pattern == "" { // in Pre
+		if r.Pattern == "" { // Echo has not routed the request yet: the middleware runs in Pre.
 			return underLock(f.unrouted)(c, r, next)
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.Echo()) })

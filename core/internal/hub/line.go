@@ -156,7 +156,7 @@ func (l *line) disconnected() (wanted int) {
 			wanted++
 			h.markLocked(c)
 		}
-		l.settle(c, r)
+		l.removeEnded(c, r)
 	})
 	h.distrustLocked()
 	return wanted
@@ -211,8 +211,8 @@ func (l *line) touch(c *Channel, r *route) {
 	wake(l.wake)
 }
 
-// settle removes a route that has ended.
-func (l *line) settle(c *Channel, r *route) {
+// removeEnded removes a route that has ended.
+func (l *line) removeEnded(c *Channel, r *route) {
 	if r.wanted || r.subscribed || r.unanswered > 0 || r.leaving > 0 || r.denied {
 		return
 	}
@@ -229,7 +229,7 @@ func (l *line) displace(c *Channel, r *route) {
 		l.hub.markLocked(c)
 		l.hub.distrustLocked()
 	}
-	l.settle(c, r)
+	l.removeEnded(c, r)
 }
 
 // An order is a SUBSCRIBE or UNSUBSCRIBE command, for channels of one slot where that matters.
@@ -261,7 +261,7 @@ func (l *line) takeOrders() map[order][]string {
 		case r.denied && !r.wanted: // go-redis keeps its name until it is unsubscribed
 			r.deny(false)
 		case r.wanted == r.subscribed && !r.again:
-			l.settle(r.channel, r.route)
+			l.removeEnded(r.channel, r.route)
 			continue
 		}
 		r.again = false
@@ -299,7 +299,7 @@ func (l *line) confirm(name string, kind uint8) Listener {
 		r.subscribed = true // the route had ended; if it is not wanted, this unsubscribes
 		l.touch(c, r)
 	}
-	l.settle(c, r)
+	l.removeEnded(c, r)
 	if r.wanted && h.confirmedLocked(c) {
 		return c.listener
 	}
@@ -319,7 +319,7 @@ func (l *line) left(name string, kind uint8) {
 	case r == nil:
 	case r.leaving > 0:
 		r.leaving--
-		l.settle(c, r)
+		l.removeEnded(c, r)
 	default:
 		l.displace(c, r)
 	}
@@ -367,7 +367,7 @@ func (l *line) refuse(c *Channel, r *route, cmd command) {
 			l.touch(c, r)
 		}
 	}
-	l.settle(c, r)
+	l.removeEnded(c, r)
 }
 
 // retry makes the session subscribe to denied routes once more. It takes the mutex.

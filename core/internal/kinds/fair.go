@@ -7,7 +7,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// Fair is the lock whose waiters queue up in Redis. Each of them listens on a channel of its own.
+// Fair is the lock whose waiters queue up in Redis. Each waiter has its own channel.
 // Redisson: RFairLock.
 var Fair = func() *Kind {
 	k := *Plain

@@ -890,7 +890,7 @@ func TestFairReleaseInTwo(t *testing.T) {
 
 // Which releases can be split in two steps. The marker of a Once, a record or a remaining level
 // cannot wait.
-func TestWithoutRest(t *testing.T) {
+func TestHashAlone(t *testing.T) {
 	t.Parallel()
 	readWrite := func(reads, writes int, timeouts ...string) Call {
 		return UpdateReadWrite(ReadWriteHold{Key: key, Timeouts: timeouts, Owner: owner(0), Reads: reads, Writes: writes}, 0, fairAnnouncement)

@@ -14,29 +14,29 @@ type Loop struct {
 	once  sync.Once
 }
 
-// NewLoop starts a loop. look does everything due and returns how long to sleep after it; below 0:
+// NewLoop starts a loop. work does everything due and returns how long to sleep after it; below 0:
 // until nudged. It must not block.
-func NewLoop(look func() (sleep time.Duration)) *Loop {
+func NewLoop(work func() (sleep time.Duration)) *Loop {
 	l := &Loop{nudge: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
-	go l.run(look)
+	go l.run(work)
 	return l
 }
 
-// Nudge wakes the loop: a call of look begins after this.
+// Nudge wakes the loop: a call of work begins after this.
 func (l *Loop) Nudge() {
 	select {
 	case l.nudge <- struct{}{}:
-	default: // a call of look is about to begin
+	default: // a call of work is about to begin
 	}
 }
 
-// Close stops the loop and waits for a running look.
+// Close stops the loop and waits until work returns.
 func (l *Loop) Close() {
 	l.once.Do(func() { close(l.stop) })
 	<-l.ended
 }
 
-func (l *Loop) run(look func() time.Duration) {
+func (l *Loop) run(work func() time.Duration) {
 	defer close(l.ended)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -47,7 +47,7 @@ func (l *Loop) run(look func() time.Duration) {
 		case <-l.nudge:
 		case <-timer.C:
 		}
-		sleep := look()
+		sleep := work()
 		timer.Stop()
 		if sleep >= 0 {
 			timer.Reset(sleep)

@@ -14,7 +14,7 @@ func (m *Model) Check(s State) error {
 	if err := m.checkTraces(&s); err != nil {
 		return err
 	}
-	return m.settle(s)
+	return m.endsEmpty(s)
 }
 
 // checkHolders checks that a client that believes it holds the lock does hold it, for as long as it

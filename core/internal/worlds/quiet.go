@@ -15,9 +15,9 @@ func (m *Model) patience() int { return int(m.maxLease) + 6*grace }
 // endless is more steps than any quiet world takes.
 const endless = 10_000
 
-// settle returns an error unless the quiet world that begins at s ends free and empty, both if all
+// endsEmpty returns an error unless the quiet world that begins at s ends free and empty, both if all
 // owners leave at once and if all are served first.
-func (m *Model) settle(s State) error {
+func (m *Model) endsEmpty(s State) error {
 	if err := m.follow(s, leaving); err != nil {
 		return err
 	}

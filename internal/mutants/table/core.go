@@ -774,7 +774,7 @@ var coreMutants = []Mutant{
 		File:    "core/internal/lua/scripts.go",
 		Old:     "case c.Script == fairRelease && len(c.args) == fairOwners+1:",
 		New:     "case false:",
-		Nets:    []string{"core/internal/lua TestWithoutRest", "core/internal/lua TestFairReleaseInTwo"},
+		Nets:    []string{"core/internal/lua TestHashAlone", "core/internal/lua TestFairReleaseInTwo"},
 	},
 
 	{

@@ -326,7 +326,7 @@ var httpMutants = []Mutant{
 	{
 		Promise: "a file in Pre of Echo is refused",
 		File:    "middleware/echo/file.go",
-		Old:     `if r.Pattern == "" { // in Pre`,
+		Old:     `if r.Pattern == "" {`,
 		New:     "if false {",
 		Nets:    []string{"middleware/echo TestFromFile_Pre"},
 	},
