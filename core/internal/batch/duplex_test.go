@@ -106,6 +106,39 @@ func TestDuplex_CallersLeave(t *testing.T) {
 	}
 }
 
+// A script that Redis does not know is sent with its text, also if the caller has left and the line takes
+// no flights any more.
+func TestDuplex_UnknownScriptOfACallerThatLeft(t *testing.T) {
+	t.Parallel()
+	b, proxy := lined(t)
+	held := proxy.OnMatch(1, probes, redistest.HoldReply)
+	if err := b.server.of[Ordinary].node.ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	c := soonCall("k")
+	done := make(chan bool, 1)
+	go func() {
+		_, left := b.Do(c, time.Now(), Until{Context: ctx})
+		done <- left
+	}()
+	<-held.Hit()
+	leave()
+	if left := <-done; !left {
+		t.Fatal("the caller has not left")
+	}
+	l := b.server.of[Ordinary]
+	l.mu.Lock()
+	for _, d := range l.lines {
+		d.retire()
+	}
+	l.mu.Unlock()
+	held.Release()
+	if r := <-c.Reply; r.Err != nil {
+		t.Error(r.Err)
+	}
+}
+
 // probes accepts the calls of these tests.
 func probes(args []string) bool {
 	return len(args) > 3 && strings.HasPrefix(strings.ToUpper(args[0]), "EVAL")

@@ -128,14 +128,16 @@ func (r *runner) execute() (done bool) {
 // resume executes what is left after execute has returned false.
 func (r *runner) resume(node *redis.Client) (done bool) {
 	r.left = false
-	if sent := r.flight.stay(); !sent {
-		r.flight.line = nil
-		return r.execute()
+	if sent := r.flight.stay(); sent {
+		r.collect(r.flight.await(r.cmds))
+		if r.retryText(node, false) {
+			r.learn()
+			return true
+		}
 	}
-	r.collect(r.flight.await(r.cmds))
-	r.retryText(node, false)
-	r.learn()
-	return true
+	// The line takes no flights any more. What is due goes through the pool.
+	r.flight.line = nil
+	return r.execute()
 }
 
 // learn records what the replies say about the server.
