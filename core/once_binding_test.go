@@ -216,7 +216,7 @@ func TestOnce_WithoutSuccessionBehindACallerThatLeaves(t *testing.T) {
 	first := acquireOnceAsync(ctx, once, AcquireOptions{WaitTime: patience})
 	await(t, "the first to ask", rule.Hit())
 	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
-	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 1 })
+	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 2 })
 	cancel()
 	await(t, "the first to leave", first)
 	if r := await(t, "the second", second); r.lease == nil {
