@@ -6,8 +6,8 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
-INNER = bench internal/histories
-MODULES = caddy examples/caddy interop/frameworks middleware/echov5 otelreqlock promreqlock interop/sql deploy middleware/fiber
+INNER = internal/lab/bench internal/lab/histories
+MODULES = caddy examples/caddy internal/lab/interop/frameworks middleware/echov5 otelreqlock promreqlock internal/lab/interop/sql deploy middleware/fiber
 
 .DEFAULT_GOAL := help
 
@@ -41,7 +41,7 @@ explore: ## search all states of small worlds of every kind of lock, for some mi
 # One process for each processor. The first build takes a minute or two: it compiles a modified Go runtime.
 .PHONY: sim
 sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=42 replays one seed
-	$(GO) run ./internal/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
+	$(GO) run ./internal/lab/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
 
 .PHONY: servers
 servers: test-tools ## run tests of core on other versions of Redis, and on Valkey, which it fetches; SERVERS="redis-6.2" picks some
@@ -93,11 +93,11 @@ fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
 
 .PHONY: histories
 histories: test-tools ## check what processes do with locks on failing servers, for DUR (50s) or longer
-	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestCheck|TestHistories' -v -dur $(or $(DUR),50s) $(if $(OUT),-out "$(abspath $(OUT))")
+	$(GO) test -C internal/lab/histories -count=1 -timeout 0 -run 'TestCheck|TestHistories' -v -dur $(or $(DUR),50s) $(if $(OUT),-out "$(abspath $(OUT))")
 
 .PHONY: soak
 soak: test-tools ## send requests of every mode for DUR (30s), and plot what servers and Redis use into OUT
-	$(GO) test -C internal/histories -count=1 -timeout 0 -run 'TestSoak' -v -dur $(or $(DUR),30s) $(if $(OUT),-out "$(abspath $(OUT))")
+	$(GO) test -C internal/lab/histories -count=1 -timeout 0 -run 'TestSoak' -v -dur $(or $(DUR),30s) $(if $(OUT),-out "$(abspath $(OUT))")
 
 .PHONY: wasm-soak
 wasm-soak: ## send a million calls to honest and hostile plugins while versions are loaded, in 15 minutes; then measure each hostile guest
@@ -107,7 +107,7 @@ wasm-soak: ## send a million calls to honest and hostile plugins while versions 
 .PHONY: interop
 interop: test-tools ## test sharing locks with Java Redisson, and print hand-over times; REDISSON=4.7.0 picks the version
 	@scripts/install-interop-tools.sh
-	$(GO) test -C interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package argument, go test prints the matrix
+	$(GO) test -C internal/lab/interop/redisson -tags interop -count=1 -parallel 16 -timeout 20m $(if $(REDISSON),-redisson "$(REDISSON)") # without a package argument, go test prints the matrix
 
 .PHONY: modules
 modules: test-tools ## test the modules that have a go.mod of their own, two at a time
@@ -135,22 +135,22 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 
 .PHONY: bench
 bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C bench . -out ../docs/performance -markdown ../docs/benchmarks.md
+	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
 
 .PHONY: bench-far
 bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../docs/performance -markdown ../docs/benchmarks.md
+	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
 
 .PHONY: bench-short
 bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for two minutes
 	$(GO) test -run '^$$' -bench . -benchtime 20ms ./...
-	$(GO) test -C bench -count=1 ./...
-	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C bench . -short -rounds 1 -out "$$dir" && \
-		$(GO) run -C bench . -short -rounds 1 -only Far,Pools,Slow,Arrivals -lines loopback,TLS,1ms -callers 1,64 -out "$$dir"
+	$(GO) test -C internal/lab/bench -count=1 ./...
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && $(GO) run -C internal/lab/bench . -short -rounds 1 -out "$$dir" && \
+		$(GO) run -C internal/lab/bench . -short -rounds 1 -only Far,Pools,Slow,Arrivals -lines loopback,TLS,1ms -callers 1,64 -out "$$dir"
 
 .PHONY: mutants
 mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries eight
-	$(GO) run ./internal/mutants $(if $(SHORT),-sample 8)
+	$(GO) run ./internal/lab/mutants $(if $(SHORT),-sample 8)
 
 # In these packages, which are pure functions, gremlins mutates every operator in little time.
 PURE = core/internal/claim core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs
@@ -171,13 +171,13 @@ format: ## list files that gofmt would change
 .PHONY: vet
 vet: ## go vet
 	$(GO) vet ./...
-	$(GO) vet -tags interop ./interop/...
+	$(GO) vet -tags interop ./internal/lab/interop/...
 	@for dir in tools $(INNER) $(MODULES); do echo "vet $$dir" && $(GO) vet -C $$dir ./... || exit 1; done
 
 .PHONY: golangci
 golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangci.yml
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...
-	$(TOOL) golangci-lint run --allow-parallel-runners --build-tags interop ./interop/...
+	$(TOOL) golangci-lint run --allow-parallel-runners --build-tags interop ./internal/lab/interop/...
 	@for dir in $(INNER) $(MODULES); do \
 		echo "golangci $$dir" && (cd $$dir && $(GO) tool -modfile="$(CURDIR)/tools/go.mod" golangci-lint run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...) || exit 1; \
 	done

@@ -10,7 +10,7 @@
 //     handler's lock.
 //   - [github.com/reqlock/reqlock/adapter] is for middleware for other frameworks, and
 //     adapter/adaptertest tests it.
-//   - [github.com/reqlock/reqlock/middleware/idempotency] runs a request with an idempotency key
+//   - [github.com/reqlock/reqlock/idempotency] runs a request with an idempotency key
 //     once.
 //   - [github.com/reqlock/reqlock/keyfuncs] derives the lock's key from a request.
 //   - [github.com/reqlock/reqlock/guard/routes] reads the locks of routes from a file.

@@ -36,11 +36,11 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/guard/routes/yaml"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 	"github.com/reqlock/reqlock/wasm"
 )

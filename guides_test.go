@@ -23,9 +23,9 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 	"github.com/reqlock/reqlock/wasm"
 )

@@ -23,8 +23,8 @@ import (
 
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/wasm"
 )
 
@@ -41,10 +41,10 @@ import (
 var snippetSources = []string{
 	"examples/first/main.go",
 	"inspect/example_*_test.go",
-	"interop/sql/*_test.go",
-	"bench/*_test.go",
+	"internal/lab/interop/sql/*_test.go",
+	"internal/lab/bench/*_test.go",
 	"examples/wasm/plugin/main.go",
-	"interop/frameworks/*/*_test.go",
+	"internal/lab/interop/frameworks/*/*_test.go",
 	"middleware/*/*_test.go",
 	"wasm/testdata/lang/go/main.go",
 	"adapter/tutorial/*_test.go",
@@ -366,13 +366,13 @@ func TestAnswersAreComplete(t *testing.T) {
 	}
 }
 
-// docs/idempotency.md lists all answers in middleware/idempotency/doc.go.
+// docs/idempotency.md lists all answers in idempotency/doc.go.
 func TestIdempotencyAnswersAreComplete(t *testing.T) {
 	t.Parallel()
 	text := read(t, "docs/idempotency.md")
-	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)`).FindAllStringSubmatch(read(t, "middleware/idempotency/doc.go"), -1)
+	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)`).FindAllStringSubmatch(read(t, "idempotency/doc.go"), -1)
 	if len(problems) < 8 {
-		t.Fatalf("found only %d problems in middleware/idempotency/doc.go", len(problems))
+		t.Fatalf("found only %d problems in idempotency/doc.go", len(problems))
 	}
 	for _, p := range problems {
 		if !strings.Contains(text, "| "+p[1]+" `"+p[2]+"`") {

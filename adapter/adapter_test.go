@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )

@@ -23,8 +23,8 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // AsCaddy is set in the processes that a test starts as Caddy: the test binary is one, with the

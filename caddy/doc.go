@@ -18,7 +18,7 @@
 // endpoint lists locks at /reqlock/locks.
 //
 // docs/caddy.md is the guide. This package translates: the rules are those of package guard, of
-// middleware/idempotency and of keyfuncs.
+// idempotency and of keyfuncs.
 //
 // # How the parts play together
 //

@@ -9,7 +9,7 @@ import (
 
 	"github.com/quic-go/quic-go/http3"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // Two services in other languages never pay an order at the same time, on any version of HTTP.

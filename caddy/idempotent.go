@@ -8,8 +8,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 func init() { caddy.RegisterModule(new(Idempotent)) }

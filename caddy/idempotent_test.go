@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A repeat gets the first answer, also one that the service sent in chunks, and runs nothing.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 func TestSentinelWithAcksHasOneHolder(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/redisop"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisinfo"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A server that lacks a command is refused by its name, its version and the command, whichever kind

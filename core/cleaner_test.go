@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // An outage holds back an acquire that was given up. Afterwards Redis answers the cleaner first,

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // The key of a held lock vanishes, and another owner of the same client is granted the lock. The

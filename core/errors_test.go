@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // Each error matches itself, and ErrNotHeld matches all ways to lose a lease.

@@ -17,7 +17,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/kinds"
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // inLine has waiters queue for the fair lock "a", one after the other.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/redisop"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A faultRow makes Redis, or the way to it, give the error of a row of the table in docs/failures.md.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // Each acquisition of any client draws the next token. Re-entries and refusals draw none. Redisson:

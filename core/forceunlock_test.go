@@ -12,7 +12,7 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // allKinds is every kind of lock, with its scripts.

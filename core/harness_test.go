@@ -17,7 +17,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/embedded"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A bundle is a Redis of the test's own, with a plain client to look into it.

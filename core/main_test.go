@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/core/internal/machine"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // An observer hears of every step, with the caller's context.

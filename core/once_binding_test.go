@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A name stays bound to what its first grant bound it to, whatever becomes of the holder.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A quota counts the names that were granted, until their time is over.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/kinds"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // outcome is what Once.Acquire returned.

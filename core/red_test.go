@@ -15,7 +15,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/redisop"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // voters are independent masters with a client on each. Some may be down in the end.

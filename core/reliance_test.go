@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A thousand waiters on as many names send 33 commands a second together, and they are spread:

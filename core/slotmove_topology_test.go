@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // What a moving slot does to a lock depends on how many keys its scripts have. A script of one key

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A tlsServer is a redis-server with a plain port and one for TLS.

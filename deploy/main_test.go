@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // List returns at most Limit locks, and says whether there are more. A cluster's masters share the

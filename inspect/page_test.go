@@ -23,8 +23,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/browser"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/browser"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 var pictures = flag.String("pictures", "", "`folder` to write pictures of the page to")

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // An auditor is a log that keeps the owners of which the audit lines say that they lost the lock.

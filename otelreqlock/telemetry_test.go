@@ -21,7 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )

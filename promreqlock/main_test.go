@@ -3,7 +3,7 @@ package promreqlock
 import (
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 

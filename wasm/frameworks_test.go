@@ -13,7 +13,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"

@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 

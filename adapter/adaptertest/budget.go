@@ -10,9 +10,9 @@ import (
 	"sync"
 
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // All guards of a process share the budget of bodies, so each of these tests runs alone.

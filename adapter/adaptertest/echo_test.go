@@ -12,9 +12,9 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter(func(*echo.Echo) {}), Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}

@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 func init() { gin.SetMode(gin.TestMode) }

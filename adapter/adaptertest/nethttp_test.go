@@ -11,8 +11,8 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 

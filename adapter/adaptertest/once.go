@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // The tests of idempotency share once.go. onceruns.go tests that a key runs once; onceanswers.go,

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/adapter/adaptertest"
-	"github.com/reqlock/reqlock/internal/locktest"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
 // A service that moves from one framework to another keeps its keys.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // RunPolicy tests each sentence of the policy in docs/idempotency-policy.md.

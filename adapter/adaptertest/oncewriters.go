@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 var onceWriters = []scenario{

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A scenario is one test of the suite.

@@ -6,8 +6,8 @@ import (
 	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // around serves the requests of matched routes.

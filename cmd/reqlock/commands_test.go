@@ -18,8 +18,8 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisinfo"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 func TestUsage(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // certify returns a certificate for 127.0.0.1 that is its own authority, and a file with it.

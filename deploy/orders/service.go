@@ -13,9 +13,9 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/inspect"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 

@@ -18,9 +18,9 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/examples/internal/demo"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 const (

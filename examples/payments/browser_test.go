@@ -15,7 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/browser"
+	"github.com/reqlock/reqlock/internal/lab/browser"
 )
 
 var pictures = flag.String("pictures", "", "write pictures of the page to this `directory`")

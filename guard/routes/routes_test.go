@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/guard/routes/yaml"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	"go.uber.org/goleak"
 )

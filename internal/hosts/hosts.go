@@ -15,7 +15,7 @@ type Host struct {
 
 const (
 	root    = "adapter/adaptertest"
-	routers = "interop/frameworks/routers"
+	routers = "internal/lab/interop/frameworks/routers"
 )
 
 // The hosts.

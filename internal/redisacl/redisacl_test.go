@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // The texts are those of Redis 6.2 and 7.0, and of their scripts.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A wrapper is a client of an application around another.

@@ -40,8 +40,8 @@ func TestProblems_Known(t *testing.T) {
 	t.Parallel()
 	types := make(map[string]bool)
 	for file, pattern := range map[string]string{
-		"../../guard/problem.go":                  `Problem\w+ += "urn:reqlock:problem:([a-z-]+)"`,
-		"../../middleware/idempotency/problem.go": `(?m)^\t\w+ += "([a-z-]+)"$`,
+		"../../guard/problem.go":       `Problem\w+ += "urn:reqlock:problem:([a-z-]+)"`,
+		"../../idempotency/problem.go": `(?m)^\t\w+ += "([a-z-]+)"$`,
 	} {
 		source, err := os.ReadFile(file)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // The values of Problem, besides the problem types of guard and idempotency without their prefix.

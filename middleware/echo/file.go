@@ -8,8 +8,8 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // A File guards the routes that a file lists; see package routes.

@@ -12,7 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
 func TestFromFile(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/labstack/echo/v4"
-	"github.com/reqlock/reqlock/internal/locktest"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echov5"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onEcho = adaptertest.Adapter{Name: hosts.EchoV5.Name, Router: echoRouter(echo.New), Exceptions: hosts.EchoV5.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}

@@ -12,9 +12,9 @@ import (
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/hosts"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 var onFiber = adaptertest.Adapter{

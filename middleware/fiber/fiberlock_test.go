@@ -15,10 +15,10 @@ import (
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // serve serves an app on a real connection until the test ends.

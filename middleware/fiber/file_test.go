@@ -10,7 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/guard/routes"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // asked is what a client gets. An answer that is cut off has the error as its status.

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // The keys of keyfuncs.Path are equal for all paths that Fiber takes for one, and differ for all

@@ -7,7 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // A File guards the routes that a file lists; see package routes.

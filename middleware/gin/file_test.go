@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/gin-gonic/gin"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
 func TestFromFile(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/locktest"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
 var once = idempotency.Config{Scope: idempotency.ScopeGlobal}

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // BenchmarkIdempotent compares idempotency with a guard: a POST with 200 bytes, answered with 1

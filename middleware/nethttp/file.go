@@ -8,7 +8,7 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // A File guards the routes that a file lists; see package routes.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/locktest"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 	"go.uber.org/goleak"
 )
 

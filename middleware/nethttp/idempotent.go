@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
 )
 
 // Idempotent returns a middleware that runs a handler once for each idempotency key, and answers

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/redistest"
-	"github.com/reqlock/reqlock/middleware/idempotency"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // Repeats whose clients do not read share one copy of the answer. Not parallel: it measures the heap.

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"github.com/reqlock/reqlock/middleware/idempotency"
 )
 
 // A batch endpoint passes its items to the router, all at once. Items with one Idempotency-Key run

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/locktest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 

@@ -96,7 +96,7 @@ func exported(root string) (lines []string, version string, err error) {
 		if p.PkgPath == module {
 			name, version = "reqlock", constant.StringVal(p.Types.Scope().Lookup("Version").(*types.Const).Val())
 		}
-		if p.Name == "main" || slices.Contains(strings.Split(name, "/"), "internal") || strings.HasPrefix(name, "interop") {
+		if p.Name == "main" || slices.Contains(strings.Split(name, "/"), "internal") {
 			continue
 		}
 		lines = append(lines, ofPackage(p.Types, name)...)

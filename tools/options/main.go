@@ -31,7 +31,7 @@ type subject struct {
 
 var subjects = []subject{
 	{"guard", "Config", "The middleware: `guard.Config`"},
-	{"middleware/idempotency", "Config", "Idempotency keys: `idempotency.Config`"},
+	{"idempotency", "Config", "Idempotency keys: `idempotency.Config`"},
 	{"core", "Options", "The lock client: `core.Options`"},
 	{"core", "AcquireOptions", "One acquire: `core.AcquireOptions`"},
 	{"wasm", "Config", "Plugins: `wasm.Config`"},

@@ -21,7 +21,7 @@ type goModule struct {
 }
 
 // inner are the directories with modules that users do not install.
-var inner = []string{"bench", "deploy", "examples", "internal", "interop", "tools"}
+var inner = []string{"deploy", "examples", "internal", "tools"}
 
 // published reports whether users may install the module.
 func (m *goModule) published() bool {

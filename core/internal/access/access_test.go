@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisacl"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // Each kind that needs a forbidden command is named once, and each command that the server lacks

@@ -16,8 +16,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // A server stands in for Redis without a network and on a fake clock. It records what is sent and

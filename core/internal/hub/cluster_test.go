@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // names are channels in three different thirds of the slots. The first two are in one slot.

@@ -14,8 +14,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/clock"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 // patience bounds every wait for an event.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // The script tells a command that the server does not have from one that it has, and runs none that

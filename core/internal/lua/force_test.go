@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A script that forces tells each client of reqlock once, on its own channel, and Redisson's

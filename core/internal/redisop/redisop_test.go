@@ -18,8 +18,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/batch"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
-	"github.com/reqlock/reqlock/internal/redistest"
 )
 
 const patience = 20 * time.Second

@@ -8,8 +8,8 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/explore"
-	"github.com/reqlock/reqlock/internal/memredis"
+	"github.com/reqlock/reqlock/internal/lab/explore"
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // A script for several calls does what the calls do one by one. The calls are for two names, with

@@ -1,4 +1,4 @@
-// Package worlds models small worlds of lock clients for the search in internal/explore. The models
+// Package worlds models small worlds of lock clients for the search in internal/lab/explore. The models
 // run the scripts of core/internal/lua on a Redis in memory.
 //
 // A [World] is one name, two or three owners in one or two clients, and one kind of lock. It is Redis,
@@ -35,5 +35,5 @@
 //
 // TestWorlds searches small worlds, and with -full, as make explore does, larger ones. A failure
 // prints the shortest trace and a command that replays it. TestMutants shows that the search finds
-// the mutants of scripts that name a world in internal/mutants/table.
+// the mutants of scripts that name a world in internal/lab/mutants/table.
 package worlds

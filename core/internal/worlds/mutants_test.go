@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/explore"
-	"github.com/reqlock/reqlock/internal/mutants/table"
+	"github.com/reqlock/reqlock/internal/lab/explore"
+	"github.com/reqlock/reqlock/internal/lab/mutants/table"
 )
 
 // root is the directory of the repository.
@@ -14,7 +14,7 @@ var root = filepath.Join("..", "..", "..")
 
 // The search finds each mutant that names a world, so it checks what it claims to check. A mutant of
 // a script needs no compiler. Of other mutants this test checks only that there is such a world: the
-// command internal/mutants compiles them and searches it.
+// command internal/lab/mutants compiles them and searches it.
 func TestMutants_AreFoundByTheirWorlds(t *testing.T) {
 	t.Parallel()
 	for _, mutant := range table.All() {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/explore"
-	"github.com/reqlock/reqlock/internal/memredis"
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/explore"
+	"github.com/reqlock/reqlock/internal/lab/memredis"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // The scripts do on a redis-server what they did in the search. This compares a sample.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/memredis"
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 func ms(ticks int) time.Duration { return time.Duration(ticks) * tick * time.Millisecond }

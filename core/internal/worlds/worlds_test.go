@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/core/internal/machine"
-	"github.com/reqlock/reqlock/internal/explore"
+	"github.com/reqlock/reqlock/internal/lab/explore"
 	"go.uber.org/goleak"
 )
 

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/redistest"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
 // A Check examines the output of a demonstration. It fails the test for anything wrong. It returns
