@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"sync"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
@@ -33,5 +34,38 @@ func (t *turn) giveTo(next func()) {
 		next()
 	}) {
 		t.line = nil
+	}
+}
+
+// turn returns the turn of the hold for the caller, who has it.
+func (h *hold) turn() turn {
+	s := h.entry.shard
+	return turn{&s.mu, &h.claim.Turn, &s.engine.background}
+}
+
+// tryTurn takes the turn if it is free. Otherwise it returns the caller's place in line.
+func (h *hold) tryTurn() (turn, *claim.Candidate) {
+	h.entry.open()
+	defer h.entry.close()
+	if place := h.claim.Turn.Take(); place != nil {
+		return turn{}, place
+	}
+	return h.turn(), nil
+}
+
+// takeTurn waits for the turn, unless ctx ends.
+func (h *hold) takeTurn(ctx context.Context) (turn, error) {
+	t, place := h.tryTurn()
+	if place == nil {
+		return t, nil
+	}
+	select {
+	case <-place.Called:
+		return h.turn(), nil
+	case <-ctx.Done():
+		h.entry.open()
+		h.claim.Turn.Leave(place)
+		h.entry.close()
+		return turn{}, ended(ctx)
 	}
 }

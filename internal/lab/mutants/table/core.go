@@ -5,7 +5,7 @@ var coreMutants = []Mutant{
 	// Owners and counts.
 	{
 		Promise: "a wire owner is used once",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "w.pending = newOwner()",
 		New:     "w.pending = max(1, ownerOf(w.link))",
 		Nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "core TestRelease_StrayAfterReacquire"},
@@ -40,7 +40,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a caller that its own request keeps out is told so",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "\treturn sameRequest\n",
 		New:     "\treturn anotherOwner\n",
 		Nets:    []string{"core TestReentry_RefusalByItself", "core TestReentry_WaitsForItself"},
@@ -124,7 +124,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "Acquire does not wait for a late re-entry to be taken back",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "t.giveTo(h.sendCount)",
 		New:     "h.sendCount()",
 		Nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
@@ -194,7 +194,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "an abandoned re-entry does not stay in the count",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "if h.apply(u, answer, err, true).Resends {",
 		New:     "if !h.apply(u, answer, err, true).Resends {",
 		Nets:    []string{"core TestCount_AbandonedReentry"},
@@ -410,7 +410,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "an outage fails all who were queued at once",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "e.dismissLocked(arrivals, err)",
 		New:     "wake(e.queue.Leave(&w.Waiter))",
 		Nets:    []string{"core TestOutage_FailsAllWhoWereQueued"},
@@ -424,7 +424,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "WaitForever ends at an error that waiting does not heal",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "return heals(err)\n\t}\n\treturn !w.NoWait",
 		New:     "return true\n\t}\n\treturn !w.NoWait",
 		Nets:    []string{"core TestWaitForever_Replies"},
@@ -445,7 +445,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "waiters for a fair lock that do not hear their channels poll in time",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "w.inTime(w.entry.engine().leastPoll())",
 		New:     "w.entry.engine().leastPoll()",
 		Nets:    []string{"core TestFair_PollsWhileItDoesNotHear"},
@@ -459,21 +459,21 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its place in Redis",
-		File:    "core/waiter.go",
+		File:    "core/place.go",
 		Old:     "\tif lease == nil {\n\t\tw.cleanUp",
 		New:     "\tif false {\n\t\tw.cleanUp",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its channel",
-		File:    "core/waiter.go",
+		File:    "core/place.go",
 		Old:     "\t\teng.hub.Unsubscribe(p.channel, w)\n",
 		New:     "\t\t_ = eng\n",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		Promise: "a caller that leaves a question frees what it is granted",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "if x.InFlight() || x.Stray() || !left.None() {",
 		New:     "if false {",
 		Nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
@@ -515,7 +515,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a waiter whose subscription is lost polls again",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "if w.deafLocked(at, since) {",
 		New:     "if false {",
 		Nets:    []string{"core TestReliance_EndsWithTheSubscription"},
@@ -610,7 +610,7 @@ var coreMutants = []Mutant{
 	// Close.
 	{
 		Promise: "Close refuses new work",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "if e.engine().state.Load() != open {",
 		New:     "if false {",
 		Nets:    []string{"core TestClose_RefusesNewWork"},
@@ -719,7 +719,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "the queue of this process does not hide a record",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "ok {\n\t\treturn &recorded{record: []byte(record)}\n",
 		New:     "ok && false {\n\t\treturn &recorded{record: []byte(record)}\n",
 		Nets:    []string{"core TestOnce_TheQueueDoesNotHideTheRecord"},
@@ -727,14 +727,14 @@ var coreMutants = []Mutant{
 
 	{
 		Promise: "those who have waited for a holder do not take its place",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "p.looks = w.waited && w.kind.Looks",
 		New:     "p.looks = false",
 		Nets:    []string{"core TestOnce_WithoutSuccession"},
 	},
 	{
 		Promise: "a caller that has waited for no holder may be the first",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "p.looks = w.waited && w.kind.Looks",
 		New:     "p.looks = w.signal != nil && w.kind.Looks",
 		Nets:    []string{"core TestOnce_WithoutSuccessionBehindACallerThatLeaves"},
@@ -779,7 +779,7 @@ var coreMutants = []Mutant{
 
 	{
 		Promise: "a caller's context is not asked with the mutex held",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "why := w.ended()\n\te.open()\n",
 		New:     "e.open()\n\twhy := w.ended()\n",
 		Nets:    []string{"core TestAcquire_ContextThatAsksForAnotherLease"},
@@ -814,7 +814,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a caller without a context leaves the turn to others",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "\t_ = ctx.Done() // a nil ctx panics here, and not with the turn\n",
 		New:     "",
 		Nets:    []string{"core TestExtend_WithoutContext"},
@@ -856,7 +856,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "who waits keeps its wait while a primary is to be found",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "return !w.NoWait && errors.Is(err, ErrReadOnly)",
 		New:     "return false",
 		Nets:    []string{"core TestReadOnly_Stays"},
@@ -905,7 +905,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a key beside the lock's proves no loss",
-		File:    "core/hold.go",
+		File:    "core/release.go",
 		Old:     "known.WrongKind && h.overwritten() {",
 		New:     "known.WrongKind {",
 		Nets:    []string{"core TestOverwritten_CompanionKeys", "core TestOnce_WrongKind"},

@@ -226,7 +226,7 @@ var engineMutants = []Mutant{
 	},
 	{
 		Promise: "a caller that ends its wait gives its place back",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "\t\tw.entry.engine().room.leave()\n",
 		New:     "",
 		Nets:    []string{"core TestMaxWaiting"},
