@@ -1,7 +1,6 @@
 package core
 
 import (
-	"hash/maphash"
 	"math"
 	"slices"
 	"time"
@@ -14,10 +13,6 @@ import (
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/internal/lineage"
 )
-
-const shardCount = 64
-
-var hashSeed = maphash.MakeSeed()
 
 // An entry holds the state of one lock key in this process: its holds and its waiters. It exists
 // while it has any. The shard's mutex guards all fields. It is small, because every held lock has

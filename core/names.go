@@ -114,3 +114,7 @@ func (n *names) clear() {
 		n.shards[i].mu.Unlock()
 	}
 }
+
+const shardCount = 64
+
+var hashSeed = maphash.MakeSeed()

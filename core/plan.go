@@ -10,6 +10,20 @@ import (
 // A step is what a waiter does next.
 type step uint8
 
+const (
+	stepAsk       step = iota
+	stepSleep          // for plan.pause, unless poked
+	stepStartOver      // another call of its owner was granted the lock
+	stepFail           // return plan.err
+	stepTake           // return the lease of waiter.handover
+
+	// Only on arrival, for a waiter that has not joined the queue:
+	stepReenter      // re-enter plan.hold
+	stepTryPastQueue // send one attempt without queueing
+	stepTurnAway     // return plan.err, unless there is a record
+	stepRefuse       // return plan.err
+)
+
 // A plan is the next step of a waiter, with its arguments.
 type plan struct {
 	step     step

@@ -181,17 +181,3 @@ func (w *waiter) Notify() {
 	w.poke()
 	w.entry.close()
 }
-
-const (
-	stepAsk       step = iota
-	stepSleep          // for plan.pause, unless poked
-	stepStartOver      // another call of its owner was granted the lock
-	stepFail           // return plan.err
-	stepTake           // return the lease of waiter.handover
-
-	// Only on arrival, for a waiter that has not joined the queue:
-	stepReenter      // re-enter plan.hold
-	stepTryPastQueue // send one attempt without queueing
-	stepTurnAway     // return plan.err, unless there is a record
-	stepRefuse       // return plan.err
-)
