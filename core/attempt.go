@@ -21,8 +21,8 @@ const lastPatience = 500 * time.Millisecond
 func (w *waiter) attempt(p plan) (*level, error) {
 	e, eng, wire := w.entry, w.entry.engine(), p.wire
 	t := kinds.Try{Terms: &w.kind.Terms, Key: e.key, Wire: wire, Lease: eng.leaseTime(w.fixed)}
-	if place := w.place(); place != nil && place.clock != 0 {
-		t.NotAfter, place.left = w.notAfter(), place.left.Queueing()
+	if place := w.fairPlace(); place != nil && place.clock != 0 {
+		t.NotAfter, place.leftovers = w.notAfter(), place.leftovers.Queueing()
 	}
 	x := eng.ops.Op(w.call(p, t), eng.opts.CommandTimeout)
 	if !p.looks {
@@ -50,7 +50,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	case err != nil:
 		stays = w.fail(p.arrivals, err)
 	case answer.Granted:
-		if lease, err = w.granted(x, wire, answer.Token, left.Left()); lease != nil {
+		if lease, err = w.granted(x, wire, answer.Token, left.Leftovers()); lease != nil {
 			return lease, nil
 		}
 	default:
@@ -67,7 +67,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 // sendsLocked returns the wire owner for the next attempt or hand-over, which is pending from now on:
 // that of the waiter's place in Redis's queue, or else a new one.
 func (w *waiter) sendsLocked() (wire string) {
-	if p := w.place(); p != nil {
+	if p := w.fairPlace(); p != nil {
 		w.pending = p.owner
 		return p.wire
 	}
@@ -113,21 +113,21 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 
 // attemptOf returns what is known of an attempt after which the wire owner is not used again. place is
 // what earlier attempts have left.
-func attemptOf(x *redisop.Op, granted bool, place claim.Left) claim.Attempt {
-	return claim.Attempt{Granted: granted, Stray: x.Stray(), Looks: x.Call().Looks(), Place: place}
+func attemptOf(x *redisop.Op, granted bool, place claim.Leftovers) claim.Attempt {
+	return claim.Attempt{Granted: granted, Unanswered: x.TryUnanswered(), Looks: x.Call().Looks(), Earlier: place}
 }
 
 // leavesBehind returns what an attempt leaves. The waiter's place takes its part before a hand-over
 // can use the place; leavePlace cleans that up.
 func (w *waiter) leavesBehind(x *redisop.Op, granted bool) claim.AttemptVerdict {
-	p := w.place()
+	p := w.fairPlace()
 	if p == nil {
-		return attemptOf(x, granted, claim.Left{}).Verdict()
+		return attemptOf(x, granted, claim.Leftovers{}).Verdict()
 	}
-	a := attemptOf(x, granted, p.left)
+	a := attemptOf(x, granted, p.leftovers)
 	a.Keeps = true
 	v := a.Verdict()
-	p.left = v.Place
+	p.leftovers = v.Kept
 	return v
 }
 
@@ -136,7 +136,7 @@ func (w *waiter) leavesBehind(x *redisop.Op, granted bool) claim.AttemptVerdict 
 // first. The waiter then re-enters that hold, and its own grant, which is valid if the kind is
 // shared, is cleaned up.
 // left is what the owner's commands may leave in Redis beside the grant.
-func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Left) (*level, error) {
+func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Leftovers) (*level, error) {
 	e := w.entry
 	now := time.Now()
 	h, lease := w.newHold(wire, left, clock.MomentOf(now))
@@ -218,8 +218,8 @@ func (w *waiter) refused(answer lua.Answer, polled bool) error {
 
 // refusalLocked returns the verdict on a refusal.
 func (w *waiter) refusalLocked(answer lua.Answer) claim.RefusalVerdict {
-	known := claim.Refusal{Out: w.State() == claim.Out, NoWait: w.NoWait, Place: answer.Place}
-	if p := w.place(); p != nil && !known.Out {
+	known := claim.Refusal{Out: w.State() == claim.Out, NoWait: w.NoWait, Position: answer.Place}
+	if p := w.fairPlace(); p != nil && !known.Out {
 		known.Queued, known.First = true, w.pollsForOthersLocked()
 		known.Hears = p.channel != nil && w.entry.engine().hub.Confirmed(p.channel)
 	}
@@ -231,7 +231,7 @@ func (w *waiter) refusalLocked(answer lua.Answer) claim.RefusalVerdict {
 func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled bool) {
 	e, eng := w.entry, w.entry.engine()
 	w.answeredLocked()
-	p, most := w.place(), eng.reliedPause(polled)
+	p, most := w.fairPlace(), eng.reliedPause(polled)
 	if p != nil {
 		most = w.inTime(eng.pollPause())
 		p.clock, p.read = answer.Now, eng.clock()
@@ -292,11 +292,11 @@ func (w *waiter) outlasts(err error) bool {
 // background, and a lock that it grants is freed.
 func (w *waiter) leaveInFlight(x *redisop.Op, wire string) error {
 	why := w.leaveQueue()
-	var left claim.Left
-	if p := w.place(); p != nil {
-		left, p.left = p.left, claim.Left{} // so that leavePlace does not clean up before the reply
+	var left claim.Leftovers
+	if p := w.fairPlace(); p != nil {
+		left, p.leftovers = p.leftovers, claim.Leftovers{} // so that leavePlace does not clean up before the reply
 	}
-	if x.InFlight() || x.Stray() || !left.None() { // otherwise Redis has received nothing
+	if x.InFlight() || x.TryUnanswered() || !left.None() { // otherwise Redis has received nothing
 		w.entry.engine().background.Go(func() {
 			reply, err := x.Await()
 			answer, _ := readGrant(x, reply, err)
@@ -307,7 +307,7 @@ func (w *waiter) leaveInFlight(x *redisop.Op, wire string) error {
 }
 
 // cleanUp makes the cleaner free what Redis may have of a wire owner.
-func (w *waiter) cleanUp(wire string, left claim.Left) {
+func (w *waiter) cleanUp(wire string, left claim.Leftovers) {
 	if left.None() {
 		return
 	}
@@ -321,7 +321,7 @@ func (w *waiter) cleanUp(wire string, left claim.Left) {
 func (w *waiter) remains() time.Duration {
 	eng := w.entry.engine()
 	d := eng.leaseTime(w.fixed)
-	if w.place() != nil {
+	if w.fairPlace() != nil {
 		d = max(d, eng.opts.FairWaitTimeout)
 	}
 	return d

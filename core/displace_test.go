@@ -159,7 +159,7 @@ func sleeping(c *Client, name string) (n int) {
 	e := c.names.open(name)
 	defer e.close()
 	for _, w := range e.queue.Waiters() {
-		if w.State() == claim.Asleep && (w.Item.place() == nil || w.Item.place().left.There) {
+		if w.State() == claim.Asleep && (w.Item.fairPlace() == nil || w.Item.fairPlace().leftovers.There) {
 			n++
 		}
 	}

@@ -82,7 +82,7 @@ func (t *unsubscribeTimer) ring() {
 // subscribeLocked subscribes to the releases of other processes. All waiters of an entry share one
 // channel. If Redis keeps the queue, each waiter has its own.
 func (e *entry) subscribeLocked(w *waiter) {
-	if p := w.place(); p != nil {
+	if p := w.fairPlace(); p != nil {
 		if p.channel == nil {
 			p.channel, _ = e.engine().hub.Subscribe(w.kind.Channel(e.key, p.wire), w)
 		}
@@ -153,13 +153,13 @@ func (e *entry) waitedLocked() {
 }
 
 // outrunLocked reports whether the grant of h displaces a hold that was granted after the command for
-// h was sent. Redis may then have executed the command before or after that grant.
-func (e *entry) outrunLocked(h *hold, sent clock.Moment) bool {
+// h had begun. Redis may then have executed the command before or after that grant.
+func (e *entry) outrunLocked(h *hold, begun clock.Moment) bool {
 	if h.kind.Shared && e.holds.exclusive == 0 {
 		return false
 	}
 	for other := e.holds.first; other != nil; other = other.next {
-		if other.first.acquired > sent && h.displaces(other) {
+		if other.first.acquired > begun && h.displaces(other) {
 			return true
 		}
 	}

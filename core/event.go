@@ -12,7 +12,7 @@ func (w *waiter) acquiredEvent(lease *level) Event {
 		at = clock.Now()
 	}
 	e := w.eventAt(at, lease.hold.wire, nil)
-	if o := w.handover; o != nil {
+	if o := w.handedBy; o != nil {
 		e.Holder, e.HolderContext = o.hold.wire, o.last.caller
 		e.HandOver = o.took
 	}

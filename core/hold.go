@@ -63,7 +63,7 @@ func (h *hold) endedLocked() error {
 
 // newHold makes the hold that w gets if Redis grants it the lock, and its first lease.
 // left is what the owner's commands may leave in Redis beside the grant.
-func (w *waiter) newHold(wire string, left claim.Left, acquired clock.Moment) (*hold, *level) {
+func (w *waiter) newHold(wire string, left claim.Leftovers, acquired clock.Moment) (*hold, *level) {
 	h := &hold{
 		entry: w.entry,
 		kind:  w.kind,

@@ -116,7 +116,7 @@ func (w *waiter) nextLocked(at, since clock.Moment) plan {
 func (w *waiter) planLocked(at clock.Moment) plan {
 	e := w.entry
 	switch {
-	case w.handover != nil:
+	case w.handedBy != nil:
 		return plan{step: stepTake}
 	case w.removedLocked() != nil:
 		return plan{step: stepFail, err: w.removedLocked()}
@@ -151,7 +151,7 @@ func (w *waiter) deafLocked(at, since clock.Moment) bool {
 		return false
 	}
 	channel := w.entry.channel
-	if p := w.place(); p != nil {
+	if p := w.fairPlace(); p != nil {
 		channel = p.channel
 	}
 	return channel == nil || !w.entry.engine().hub.Hears(channel)

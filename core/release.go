@@ -25,7 +25,7 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	if p.err = err; err == ErrReleased { // a concurrent release of another lease freed the hold for both
 		p.err = h.err
 	}
-	known := claim.Exit{Ended: err != nil, Counts: g.Counts, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
+	known := claim.Exit{WasOver: err != nil, Counts: g.Counts, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
 	heir := h.heirLocked(&known)
 	p.way, p.counts, p.ending = known.Verdict(), g, ending{h.record, h.withdrawn}
 	switch p.way {
@@ -41,19 +41,19 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 // lease. It waits for the turn for up to CommandTimeout.
 func (h *hold) release(l *level) error {
 	eng := h.engine()
-	t, place := h.tryTurn()
-	if place == nil { // the common case
+	t, candidate := h.tryTurn()
+	if candidate == nil { // the common case
 		return h.releaseWith(t, l)
 	}
 	timeout := time.NewTimer(eng.opts.CommandTimeout)
 	defer timeout.Stop()
 	select {
-	case <-place.Called:
+	case <-candidate.Called:
 		return h.releaseWith(h.turn(), l)
 	case <-timeout.C:
 	}
 	later := func() {
-		<-place.Called
+		<-candidate.Called
 		_ = h.releaseWith(h.turn(), l) // the caller has its error; the cleaner or the next change repairs Redis
 	}
 	if !eng.background.Go(later) {
@@ -121,17 +121,17 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 		x.Replace(call)
 		there, leftovers, receivers, err = eng.sendRelease(x)
 	}
-	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Leftovers: leftovers, Stray: x.Stray(), Records: r != nil, Failed: x.Failed()}
+	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Leftovers: leftovers, Unanswered: x.TryUnanswered(), Records: r != nil, Failed: x.Failed()}
 	if known.WrongKind = err == ErrWrongKind; known.WrongKind && h.overwritten() {
-		known = claim.Release{Loss: errOverwritten, Stray: x.Stray(), Records: r != nil}
+		known = claim.Release{Loss: errOverwritten, Unanswered: x.TryUnanswered(), Records: r != nil}
 	}
 
 	h.entry.open()
 	defer h.entry.close()
-	known.Ended, known.LeaseLeft, known.Strays = h.endedLocked(), l.leftLocked() > 0, h.claim.Strays(known.Err == nil)
+	known.EndedBy, known.LeaseLeft, known.Strays = h.endedLocked(), l.leftLocked() > 0, h.claim.Strays(known.Err == nil)
 	known.RecordOld = r != nil && eng.clock().Since(began) >= r.TTL
 	v := known.Verdict()
-	if v.Ended { // lost while the release was under way
+	if v.WasOver { // lost while the release was under way
 		return v.Err
 	}
 	if v.Deliver {

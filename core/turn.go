@@ -43,28 +43,28 @@ func (h *hold) turn() turn {
 	return turn{&s.mu, &h.claim.Turn, &s.engine.background}
 }
 
-// tryTurn takes the turn if it is free. Otherwise it returns the caller's place in line.
+// tryTurn takes the turn if it is free. Otherwise it returns the caller, who is in line now.
 func (h *hold) tryTurn() (turn, *claim.Candidate) {
 	h.entry.open()
 	defer h.entry.close()
-	if place := h.claim.Turn.Take(); place != nil {
-		return turn{}, place
+	if candidate := h.claim.Turn.Take(); candidate != nil {
+		return turn{}, candidate
 	}
 	return h.turn(), nil
 }
 
 // takeTurn waits for the turn, unless ctx ends.
 func (h *hold) takeTurn(ctx context.Context) (turn, error) {
-	t, place := h.tryTurn()
-	if place == nil {
+	t, candidate := h.tryTurn()
+	if candidate == nil {
 		return t, nil
 	}
 	select {
-	case <-place.Called:
+	case <-candidate.Called:
 		return h.turn(), nil
 	case <-ctx.Done():
 		h.entry.open()
-		h.claim.Turn.Leave(place)
+		h.claim.Turn.Leave(candidate)
 		h.entry.close()
 		return turn{}, ended(ctx)
 	}

@@ -28,9 +28,9 @@ func (h *hold) planCountsLocked(more *kinds.Kind) (kinds.Hold, error) {
 	if err := h.endedLocked(); err != nil {
 		return kinds.Hold{}, err
 	}
-	entry := claim.NoEntry
+	entry := claim.NoAddition
 	if more != nil {
-		entry = claim.EntryOf(more.Shared)
+		entry = claim.AdditionOf(more.Shared)
 	}
 	n, ok := h.claim.Plan(entry)
 	if !ok {
@@ -108,9 +108,9 @@ func (h *hold) apply(u change, answer any, err error, callerLeft bool) claim.Upd
 		known.Unproven = u.op.Unacked() // the script always writes, so there is something to confirm
 	}
 	h.entry.open()
-	known.Ended = h.endedLocked()
+	known.EndedBy = h.endedLocked()
 	if u.lease != nil {
-		known.LeaseEnded, known.Late = h.fitsLocked(u)
+		known.LeaseEndedBy, known.Late = h.fitsLocked(u)
 	}
 	v := known.Verdict()
 	lost := h.changeLocked(u, v)

@@ -30,7 +30,7 @@ func (w *waiter) follow(p plan) (*level, error) {
 	}
 	defer w.leaveRoom()
 	lease, err := w.wait(p)
-	w.leavePlace(lease)
+	w.leaveFairPlace(lease)
 	return lease, err
 }
 
@@ -56,7 +56,7 @@ func (w *waiter) wait(p plan) (*level, error) {
 		case stepStartOver:
 			return nil, errStartOver
 		case stepTake:
-			lease := w.handover.lease
+			lease := w.handedBy.lease
 			if w.ctx.Err() != nil {
 				lease.abandon()
 				return nil, &stillHeldError{end: ended(w.ctx)}
@@ -133,7 +133,7 @@ func (w *waiter) tryPastQueue(wire string) (*level, error) {
 	defer e.shard.acquiring.Done()
 	defer e.removePastQueue(w)
 	lease, err := w.attempt(plan{wire: wire})
-	w.leavePlace(lease)
+	w.leaveFairPlace(lease)
 	if lease == nil && err == nil {
 		e.open()
 		err = w.notAcquiredLocked(e.ttlLocked())
@@ -169,7 +169,7 @@ func (w *waiter) leaveQueue() error {
 // remove removes a waiter whose observer callback panicked.
 func (w *waiter) remove() {
 	_ = w.leaveQueue()
-	w.leavePlace(nil)
+	w.leaveFairPlace(nil)
 }
 
 // recordOr returns the record of a Once, if there is one, or else refusal. refusal came from the
@@ -217,7 +217,7 @@ func (w *waiter) notAcquiredLocked(ttl time.Duration) error {
 // to the waiter while it left does not.
 func (w *waiter) holderLocked() holder {
 	switch {
-	case w.handover != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
+	case w.handedBy != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
 		return anotherOwner
 	case w.link.PastQueue:
 		return sameRequestRed

@@ -39,7 +39,7 @@ type waiter struct {
 	// The number of the wire owner of the attempt or hand-over in flight. 0: there is none, or
 	// ForceUnlock has taken it.
 	pending  uint64
-	handover *handover // what gave it a lease; nil: no hand-over has
+	handedBy *handover // what gave it a lease; nil: no hand-over has
 	aside    *aside    // nil: it has had no trouble, and has no place
 
 	alarm   schedule.Entry // pokes the waiter at the end of a sleep
@@ -51,7 +51,7 @@ type waiter struct {
 
 // An aside is what few waiters have: a place if Redis keeps the queue, and trouble.
 type aside struct {
-	place
+	fairPlace
 	trouble
 }
 
@@ -92,10 +92,10 @@ func (w *waiter) failureLocked() error {
 
 // handedLocked returns the lease from a hand-over; nil: there is none.
 func (w *waiter) handedLocked() *level {
-	if w.handover == nil {
+	if w.handedBy == nil {
 		return nil
 	}
-	return w.handover.lease
+	return w.handedBy.lease
 }
 
 // waiters pools waiters that have left the queue and that nothing refers to.
@@ -126,7 +126,7 @@ func (w *waiter) prepare(eng *engine) *waiter {
 	w.Item = w
 	if w.kind.RedisQueue {
 		owner := newOwner()
-		w.aside = &aside{place: place{owner: owner, wire: eng.wireOwner(owner)}}
+		w.aside = &aside{fairPlace: fairPlace{owner: owner, wire: eng.wireOwner(owner)}}
 	}
 	return w
 }
@@ -134,7 +134,7 @@ func (w *waiter) prepare(eng *engine) *waiter {
 // recycle returns w to the pool if its first attempt succeeded. Such a waiter has never slept, so
 // no hand-over, alarm or channel refers to it.
 func (w *waiter) recycle() {
-	if w.signal == nil && w.place() == nil {
+	if w.signal == nil && w.fairPlace() == nil {
 		*w = waiter{}
 		waiters.Put(w)
 	}

@@ -167,14 +167,14 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a reader cannot become a writer",
 		File:    "core/internal/claim/hold.go",
-		Old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {",
+		Old:     "if more == AddsExclusive && h.sure.Exclusive == 0 {",
 		New:     "if false {",
 		Nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade", "world readwrite/levels"},
 	},
 	{
 		Promise: "a release that Redis repeats for us counts as done",
 		File:    "core/internal/claim/release.go",
-		Old:     "freedEarlier := r.Stray && r.LeaseLeft",
+		Old:     "freedEarlier := r.Unanswered && r.LeaseLeft",
 		New:     "freedEarlier := false",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply", "world plain/handover"},
 	},
@@ -216,8 +216,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a waiter for a fair lock keeps in mind what its earlier attempts have left",
 		File:    "core/internal/claim/attempt.go",
-		Old:     "left = left.Or(AfterAcquire(a.Granted, a.Stray))",
-		New:     "left = AfterAcquire(a.Granted, a.Stray)",
+		Old:     "left = left.Or(AfterAcquire(a.Granted, a.Unanswered))",
+		New:     "left = AfterAcquire(a.Granted, a.Unanswered)",
 		Nets:    []string{"core/internal/claim TestAttempt_AllVerdicts", "world fair/losses"},
 	},
 
@@ -388,7 +388,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a hold that was lost during its hand-over is not released",
 		File:    "core/internal/claim/handover.go",
-		Old:     "if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {",
+		Old:     "if o.Reply == NotHeld && !(o.Unanswered && o.LeaseLeft) {",
 		New:     "if false {",
 		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
@@ -439,7 +439,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "in a crowd of waiters for a fair lock few poll",
 		File:    "core/internal/claim/failure.go",
-		Old:     "v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First",
+		Old:     "v.Sleeps, v.ByPlace = true, r.Position > 1 && !r.First",
 		New:     "v.Sleeps = true",
 		Nets:    []string{"core/internal/claim TestRefusal_Verdicts", "core TestFair_CrowdPollsRarely"},
 	},
@@ -459,14 +459,14 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its place in Redis",
-		File:    "core/place.go",
+		File:    "core/fairplace.go",
 		Old:     "\tif lease == nil {\n\t\tw.cleanUp",
 		New:     "\tif false {\n\t\tw.cleanUp",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its channel",
-		File:    "core/place.go",
+		File:    "core/fairplace.go",
 		Old:     "\t\teng.hub.Unsubscribe(p.channel, w)\n",
 		New:     "\t\t_ = eng\n",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
@@ -474,7 +474,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a caller that leaves a question frees what it is granted",
 		File:    "core/attempt.go",
-		Old:     "if x.InFlight() || x.Stray() || !left.None() {",
+		Old:     "if x.InFlight() || x.TryUnanswered() || !left.None() {",
 		New:     "if false {",
 		Nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
 	},
@@ -531,23 +531,23 @@ var coreMutants = []Mutant{
 	// Clean-ups.
 	{
 		Promise: "a stray acquire of a refused try is freed",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: granted || stray, Stray: stray}",
-		New:     "Left{There: granted}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: granted || stray, Stray: stray}",
+		New:     "Leftovers{There: granted}",
 		Nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim", "world plain/handover"},
 	},
 	{
 		Promise: "a stray acquire of a released hold is freed",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || leftovers, Stray: stray}",
-		New:     "Left{There: !answered || leftovers}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: !answered || leftovers, Stray: stray}",
+		New:     "Leftovers{There: !answered || leftovers}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease", "world plain/handover"},
 	},
 	{
 		Promise: "a release that was not answered is repeated in the background",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || leftovers, Stray: stray}",
-		New:     "Left{There: leftovers, Stray: stray}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: !answered || leftovers, Stray: stray}",
+		New:     "Leftovers{There: leftovers, Stray: stray}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown", "world plain/handover"},
 	},
 	{
@@ -836,7 +836,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "Ping leaves no lock in Redis if its reply is late",
 		File:    "core/ping.go",
-		Old:     "left = claim.AfterAcquire(false, acquire.Stray())",
+		Old:     "left = claim.AfterAcquire(false, acquire.TryUnanswered())",
 		New:     "",
 		Nets:    []string{"core TestPing_LeavesNoLock"},
 	},
