@@ -87,7 +87,7 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 // Redis frees a hold instead of handing it to a waiter, because another waiter is first in its
 // queue. That one is granted and releases before the first reply is read. The waiter is not offered
 // this second hold too: it gets the lock once.
-func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
+func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))

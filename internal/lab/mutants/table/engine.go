@@ -278,14 +278,14 @@ var engineMutants = []Mutant{
 		File:    "core/internal/claim/queue.go",
 		Old:     "case w.state != Ready && w.state != Asleep:",
 		New:     "case w.state != Ready && w.state != Asleep && w.state != Heir:",
-		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsOfferedOneHoldAtATime"},
+		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsHeirOfOneHoldAtATime"},
 	},
 	{
 		Promise: "an heir does not ask",
 		File:    "core/internal/claim/queue.go",
 		Old:     "case Queued, Asking, Heir:",
 		New:     "case Queued, Asking:",
-		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsOfferedOneHoldAtATime"},
+		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsHeirOfOneHoldAtATime"},
 	},
 	{
 		Promise: "an heir that got nothing waits on",
