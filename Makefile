@@ -171,7 +171,7 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
 WORDS = README.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard keyfuncs adapter middleware wasm embedded inspect \
-	internal examples cmd caddy otelreqlock promreqlock deploy bench interop tools
+	internal examples cmd caddy otelreqlock promreqlock deploy tools
 
 .PHONY: words
 words: test-tools ## check the words of README, docs and comments: phrases, long sentences, passive verbs, reading ease
