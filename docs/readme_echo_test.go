@@ -1,4 +1,4 @@
-package reqlock_test
+package docs_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/gin-gonic/gin"
+	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/guard"
@@ -16,30 +16,30 @@ import (
 import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/keyfuncs"
-	ginlock "github.com/reqlock/reqlock/middleware/gin"
+	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-func Example_gin() {
+func Example_echo() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	pay := func(c *gin.Context) {
-		lease, _ := guard.LeaseFrom(c.Request.Context())
-		c.String(http.StatusOK, "paid under lock %q", lease.Name())
+	pay := func(c echo.Context) error {
+		lease, _ := guard.LeaseFrom(c.Request().Context())
+		return c.String(http.StatusOK, fmt.Sprintf("paid under lock %q", lease.Name()))
 	}
 
 	locks, err := core.New(rdb, core.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	oneAtATime := ginlock.New(locks, ginlock.Config{
+	oneAtATime := echolock.New(locks, echolock.Config{
 		Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
 	})
-	router := gin.New()
-	router.POST("/orders/:id/pay", oneAtATime, pay)
+	e := echo.New()
+	e.POST("/orders/:id/pay", pay, oneAtATime)
 
 	defer locks.Close(context.Background())
 	w := httptest.NewRecorder()
-	router.ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
+	e.ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
 	fmt.Println(w.Code, w.Body)
 	// Output: 200 paid under lock "reqlock:order:42"
 }

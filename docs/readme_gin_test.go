@@ -1,4 +1,4 @@
-package reqlock_test
+package docs_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	"github.com/labstack/echo/v4"
+	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/guard"
@@ -16,30 +16,30 @@ import (
 import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/keyfuncs"
-	echolock "github.com/reqlock/reqlock/middleware/echo"
+	ginlock "github.com/reqlock/reqlock/middleware/gin"
 )
 
-func Example_echo() {
+func Example_gin() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
-	pay := func(c echo.Context) error {
-		lease, _ := guard.LeaseFrom(c.Request().Context())
-		return c.String(http.StatusOK, fmt.Sprintf("paid under lock %q", lease.Name()))
+	pay := func(c *gin.Context) {
+		lease, _ := guard.LeaseFrom(c.Request.Context())
+		c.String(http.StatusOK, "paid under lock %q", lease.Name())
 	}
 
 	locks, err := core.New(rdb, core.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	oneAtATime := echolock.New(locks, echolock.Config{
+	oneAtATime := ginlock.New(locks, ginlock.Config{
 		Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
 	})
-	e := echo.New()
-	e.POST("/orders/:id/pay", pay, oneAtATime)
+	router := gin.New()
+	router.POST("/orders/:id/pay", oneAtATime, pay)
 
 	defer locks.Close(context.Background())
 	w := httptest.NewRecorder()
-	e.ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
+	router.ServeHTTP(w, httptest.NewRequest("POST", "/orders/42/pay", nil))
 	fmt.Println(w.Code, w.Body)
 	// Output: 200 paid under lock "reqlock:order:42"
 }
