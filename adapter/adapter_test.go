@@ -3,7 +3,6 @@ package adapter_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"go/parser"
 	"go/token"
 	"net/http"
@@ -153,31 +152,4 @@ func TestRegisterContext(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestDetailAndRemedy(t *testing.T) {
-	t.Parallel()
-	r := httptest.NewRequest("GET", "/", nil)
-	r.Pattern = "/orders/{order}"
-	_, missing := keyfuncs.Header("X-Tenant")(r)
-	_, noWildcard := keyfuncs.PathValue("id")(r)
-	for name, test := range map[string]struct {
-		err            error
-		detail, remedy string
-	}{
-		"another's":     {errors.New("secret"), "", ""},
-		"a sentinel":    {keyfuncs.ErrMissing, "", ""},
-		"no remedy":     {missing, "header X-Tenant is missing", ""},
-		"wrapped":       {fmt.Errorf("tenant: %w", missing), "header X-Tenant is missing", ""},
-		"with a remedy": {noWildcard, `path value "id" is unknown`, `the route's pattern "/orders/{order}" are "order"`},
-	} {
-		detail, ok := adapter.Detail(test.err)
-		if ok != (test.detail != "") || !strings.HasPrefix(detail, test.detail) {
-			t.Errorf("%s: Detail: %q, %v; want %q", name, detail, ok, test.detail)
-		}
-		remedy, ok := adapter.Remedy(test.err)
-		if ok != (test.remedy != "") || !strings.Contains(remedy, test.remedy) {
-			t.Errorf("%s: Remedy: %q, %v; want %q", name, remedy, ok, test.remedy)
-		}
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
-	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/internal/section"
 )
 
@@ -54,12 +53,3 @@ func RegisterContext(find func(ctx context.Context) context.Context) { ctxvalue.
 // Buffered reports whether the whole body of r is in memory, because a guard or a key function has
 // read it. Reading it then does not wait for the client.
 func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
-
-// Detail returns the text of an error of package keyfuncs, such as `header X-Tenant is missing`,
-// and reports whether err is one. It names the source, never the value, so clients may see it.
-func Detail(err error) (detail string, ok bool) { return keyerror.Detail(err) }
-
-// Remedy returns what to change in the program so that err does not occur, such as which wildcards
-// a pattern has. ok is false if err does not come from package keyfuncs, or has no remedy. Remedy
-// is for logs.
-func Remedy(err error) (change string, ok bool) { return keyerror.Remedy(err) }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -121,7 +120,7 @@ func (g *Guard) refusal(problem string, cause error) *Error {
 	if problems[problem].retry {
 		e.RetryAfter = g.cfg.RetryAfter
 	}
-	if detail, ok := keyerror.Detail(cause); ok && e.Status == http.StatusBadRequest {
+	if detail, ok := keyfuncs.Detail(cause); ok && e.Status == http.StatusBadRequest {
 		e.Detail = detail
 	}
 	return e
@@ -160,7 +159,7 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 
 // remedy says what to change in the program.
 func remedy(err error) string {
-	if change, ok := keyerror.Remedy(err); ok {
+	if change, ok := keyfuncs.Remedy(err); ok {
 		return change
 	}
 	var known interface{ Remedy() string }

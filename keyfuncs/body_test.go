@@ -15,7 +15,6 @@ import (
 	"testing/iotest"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // post returns a request with a body of unknown length.
@@ -175,7 +174,7 @@ func checkTooLarge(t *testing.T, key string, err error, limit int64) {
 	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrMissing) {
 		t.Errorf("%v is of another kind as well", err)
 	}
-	if detail, ok := keyerror.Detail(err); !ok || !strings.HasSuffix(detail, fmt.Sprintf(", is larger than %d bytes", limit)) {
+	if detail, ok := Detail(err); !ok || !strings.HasSuffix(detail, fmt.Sprintf(", is larger than %d bytes", limit)) {
 		t.Errorf("detail %q", detail)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // A Func derives a key from a request. The key is not empty if the error is nil.
@@ -37,17 +36,6 @@ var (
 	// requests; see guard.SetBodyBudget. Guards answer it with 503.
 	ErrBusy = bodybudget.ErrBusy
 )
-
-// newError returns one of the errors above with a text for one source. Sources create their errors
-// when they are constructed, so that a refusal allocates nothing.
-func newError(kind error, format string, args ...any) error {
-	return keyerror.New(kind, format, args...)
-}
-
-// newHiddenError is newError for a source that only logs name.
-func newHiddenError(kind error, format string, args ...any) error {
-	return keyerror.NewHidden(kind, format, args...)
-}
 
 // misuse panics for a wrong constructor call. call is the call as the program wrote it. why names
 // the mistake and its correction.

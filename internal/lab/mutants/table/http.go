@@ -412,8 +412,8 @@ var httpMutants = []Mutant{
 	{
 		Promise: "the remedy for a misspelt wildcard names the right ones",
 		File:    "keyfuncs/route.go",
-		Old:     "\tcase 0:\n\t\treturn err.WithRemedy",
-		New:     "\tcase 0, 1:\n\t\treturn err.WithRemedy",
+		Old:     "\tcase 0:\n\t\treturn err.withRemedy",
+		New:     "\tcase 0, 1:\n\t\treturn err.withRemedy",
 		Nets:    []string{"keyfuncs TestRemedy"},
 	},
 	{
