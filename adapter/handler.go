@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/internal/section"
 )
 
@@ -52,4 +52,4 @@ func RegisterContext(find func(ctx context.Context) context.Context) { ctxvalue.
 
 // Buffered reports whether the whole body of r is in memory, because a guard or a key function has
 // read it. Reading it then does not wait for the client.
-func Buffered(r *http.Request) bool { return bodybudget.IsRead(r) }
+func Buffered(r *http.Request) bool { return request.IsBodyRead(r) }

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/internal/section"
 )
 
@@ -25,7 +24,7 @@ type exchange struct {
 	outer   *section.Section
 	section section.Section
 	// bodies counts what this guard reads of the body.
-	bodies bodybudget.Account
+	bodies request.Account
 	// reply is the error of the lock, if it answers the request itself.
 	reply   http.Handler
 	outcome Outcome
@@ -85,7 +84,7 @@ func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 // findOuter finds the section of the guard around this one. A section of another server belongs to
 // a handler whose context became the BaseContext of this server.
 func (x *exchange) findOuter() {
-	x.section.Server, x.section.Pattern = httpreq.Server(x.r.Context()), x.r.Pattern
+	x.section.Server, x.section.Pattern = request.Server(x.r.Context()), x.r.Pattern
 	if s := section.From(x.r.Context()); s != nil && s.Server == x.section.Server {
 		x.outer, x.section.Answer = s, s.Answer
 	}
@@ -182,7 +181,7 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request), entered ti
 		if returned {
 			x.outcome.Status = x.section.Status()
 		}
-		httpreq.KeepForm(x.original, r)
+		request.KeepForm(x.original, r)
 		x.leave(lease)
 		x.observe()
 	}()
@@ -271,7 +270,7 @@ func (x *exchange) leave(held *core.Lease) {
 	}
 	if n, ok := x.g.lines.Count("lost "+x.r.Pattern, 1); ok {
 		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "lock", held.LogName(),
-			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
+			"method", request.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
 	}
 }
 

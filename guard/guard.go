@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/loglimit"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A Guard holds locks around handlers. It is safe for concurrent use and has nothing to close.
@@ -70,9 +70,9 @@ func (g *Guard) bodyError(r *http.Request, err error) error {
 	var tooLarge *http.MaxBytesError
 	end := r.Context().Err()
 	switch {
-	case errors.Is(err, bodybudget.ErrTooLarge):
+	case errors.Is(err, request.ErrBodyTooLarge):
 		return g.refusal(ProblemBodyTooLarge, err)
-	case errors.Is(err, bodybudget.ErrBusy):
+	case errors.Is(err, request.ErrBusy):
 		return g.refusal(ProblemBusy, err)
 	case errors.Is(end, context.Canceled):
 		return g.refusal(ProblemClientGone, err)

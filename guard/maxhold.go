@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/internal/section"
 )
 
@@ -51,9 +51,9 @@ func (h *holdTimer) end() {
 		h.body.end() // a handler blocked on its body does not look at its context
 	}
 	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.Answer.End(&x.section) })
-	if x.g.holds.Allow(httpreq.Method(x.r) + " " + x.r.Pattern) {
+	if x.g.holds.Allow(request.Method(x.r) + " " + x.r.Pattern) {
 		x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
-			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
+			"method", request.Method(x.r), "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
 	}
 }
 

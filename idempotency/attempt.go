@@ -13,9 +13,8 @@ import (
 	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/internal/section"
 )
 
@@ -193,7 +192,7 @@ func (a *attempt) binding() []byte {
 // reply returns the error that answers a repeat with the record in Redis.
 func (a *attempt) reply(data []byte) error {
 	answer, err := a.g.sent.take(a.name, data, a.unseal)
-	if errors.Is(err, bodybudget.ErrBusy) {
+	if errors.Is(err, request.ErrBusy) {
 		return err
 	}
 	if err != nil {
@@ -273,7 +272,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	if err := a.release(r, ending, rec, failure); errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
 		if n, ok := a.g.lines.Count("stored", 1); ok {
 			a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
-				"method", httpreq.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
+				"method", request.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
 		}
 	}
 	rec.release()

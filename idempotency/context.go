@@ -10,7 +10,7 @@ import (
 
 	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // An attemptContext leads to the attempt that the request of a context is. It knows the server, too:
@@ -25,7 +25,7 @@ func (c *attemptContext) Value(key any) any {
 	case attemptKey{}:
 		return c.a
 	case http.ServerContextKey:
-		return httpreq.ServerValue(c.a.server)
+		return request.ServerValue(c.a.server)
 	}
 	return c.Context.Value(key)
 }

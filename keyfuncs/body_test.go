@@ -14,7 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // post returns a request with a body of unknown length.
@@ -235,7 +235,7 @@ func TestBody(t *testing.T) {
 		t.Errorf("no body: %q, %v", body, err)
 	}
 	r := post(strings.NewReader("1234"))
-	if body, err := read(r); string(body) != "1234" || err != nil || !bodybudget.IsRead(r) {
+	if body, err := read(r); string(body) != "1234" || err != nil || !request.IsBodyRead(r) {
 		t.Errorf("%q, %v", body, err)
 	}
 	r = post(strings.NewReader("12345"))

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A Func derives a key from a request. The key is not empty if the error is nil.
@@ -34,7 +34,7 @@ var (
 
 	// ErrBusy means that the body does not fit into memory together with the bodies of other
 	// requests; see guard.SetBodyBudget. Guards answer it with 503.
-	ErrBusy = bodybudget.ErrBusy
+	ErrBusy = request.ErrBusy
 )
 
 // misuse panics for a wrong constructor call. call is the call as the program wrote it. why names

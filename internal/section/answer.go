@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // An Answer ends the writing of the answer to one request. All guards of the request share it: the
@@ -37,7 +37,7 @@ func NewAnswer(server *http.Server, received time.Time) *Answer {
 // Enter lets s end the answer, until Leave. It must be called before the handler runs. It has no
 // effect if the writer of the connection has no deadlines.
 func (a *Answer) Enter(s *Section, w http.ResponseWriter) {
-	conn, ok := httpreq.Innermost[interface{ SetWriteDeadline(time.Time) error }](w)
+	conn, ok := request.Innermost[interface{ SetWriteDeadline(time.Time) error }](w)
 	if !ok {
 		return
 	}

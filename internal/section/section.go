@@ -10,8 +10,8 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
-	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/lineage"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A Section is what one guard holds for one request. Its lease belongs to it until Release, Detach,
@@ -55,7 +55,7 @@ func (s *Section) Value(key any) any {
 	case contextKey{}:
 		return s
 	case http.ServerContextKey:
-		return httpreq.ServerValue(s.Server)
+		return request.ServerValue(s.Server)
 	}
 	return s.Context.Value(key)
 }

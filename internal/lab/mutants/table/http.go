@@ -16,7 +16,7 @@ var httpMutants = []Mutant{
 	{
 		Promise: "MaxHold is logged",
 		File:    "guard/maxhold.go",
-		Old:     `if x.g.holds.Allow(httpreq.Method(x.r) + " " + x.r.Pattern) {`,
+		Old:     `if x.g.holds.Allow(request.Method(x.r) + " " + x.r.Pattern) {`,
 		New:     "if false {",
 		Nets:    []string{conformance + "MaxHold is logged once for each route"},
 	},
@@ -251,24 +251,24 @@ var httpMutants = []Mutant{
 	// Bodies in memory.
 	{
 		Promise: "bodies in memory have one bound",
-		File:    "internal/bodybudget/budget.go",
+		File:    "internal/request/budget.go",
 		Old:     "if bytes > budget.Load()-now {",
 		New:     "if bytes > budget.Load() {",
-		Nets:    []string{"internal/bodybudget TestRead_NoRoomForTheRest", "internal/bodybudget TestRead_NoRoom"},
+		Nets:    []string{"internal/request TestReadBody_NoRoomForTheRest", "internal/request TestReadBody_NoRoom"},
 	},
 	{
 		Promise: "the room of a body is given back",
-		File:    "internal/bodybudget/budget.go",
+		File:    "internal/request/budget.go",
 		Old:     "used.Add(-a.taken)",
 		New:     "used.Add(0)",
-		Nets:    []string{"internal/bodybudget TestRead_NoRoom"},
+		Nets:    []string{"internal/request TestReadBody_NoRoom"},
 	},
 	{
 		Promise: "a stalled upload takes no more than twice what it sent",
-		File:    "internal/bodybudget/body.go",
+		File:    "internal/request/body.go",
 		Old:     "size := max(2*have, Exempt)",
 		New:     "size := max(limit+1, Exempt)",
-		Nets:    []string{"internal/bodybudget TestRead_TakesRoomAsTheBodyArrives"},
+		Nets:    []string{"internal/request TestReadBody_TakesRoomAsTheBodyArrives"},
 	},
 
 	// Deadlines.
