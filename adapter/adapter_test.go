@@ -2,7 +2,6 @@ package adapter_test
 
 import (
 	"context"
-	"errors"
 	"go/parser"
 	"go/token"
 	"net/http"
@@ -71,16 +70,9 @@ func newLocks(t *testing.T) *core.Client {
 	return locks
 }
 
-func TestHandlerFunctions_InGuard(t *testing.T) {
+func TestBuffered(t *testing.T) {
 	t.Parallel()
-	locks := newLocks(t)
-	failure := errors.New("the release failed")
-	var outcome guard.Outcome
-	g, err := guard.New(locks, guard.Config{
-		Key:        keyfuncs.BodyHash(),
-		BufferBody: 100,
-		Observe:    func(_ *http.Request, o guard.Outcome) { outcome = o },
-	})
+	g, err := guard.New(newLocks(t), guard.Config{Key: keyfuncs.BodyHash(), BufferBody: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,31 +80,15 @@ func TestHandlerFunctions_InGuard(t *testing.T) {
 	if adapter.Buffered(r) {
 		t.Error("Buffered is true before the guard reads the body")
 	}
+	ran := false
 	g.Serve(httptest.NewRecorder(), r, func(_ http.ResponseWriter, r *http.Request) {
+		ran = true
 		if !adapter.Buffered(r) {
 			t.Error("Buffered is false after the guard read the body")
 		}
-		adapter.SetStatus(r.Context(), 201)
-		err := adapter.ReleaseBy(r.Context(), func(lease *core.Lease) error {
-			return errors.Join(failure, lease.Release(r.Context()))
-		})
-		if !errors.Is(err, failure) {
-			t.Errorf("ReleaseBy: %v, want %v", err, failure)
-		}
-		if err := adapter.ReleaseBy(r.Context(), nil); !errors.Is(err, core.ErrNotHeld) {
-			t.Errorf("a second ReleaseBy: %v, want %v", err, core.ErrNotHeld)
-		}
 	})
-	if !outcome.Ran || outcome.Status != 201 || !errors.Is(outcome.Err, failure) {
-		t.Errorf("the outcome is %+v, want status 201 and %v", outcome, failure)
-	}
-}
-
-func TestHandlerFunctions_OutsideGuard(t *testing.T) {
-	t.Parallel()
-	adapter.SetStatus(t.Context(), 200)
-	if err := adapter.ReleaseBy(t.Context(), nil); !errors.Is(err, core.ErrNotHeld) {
-		t.Errorf("ReleaseBy: %v, want %v", err, core.ErrNotHeld)
+	if !ran {
+		t.Error("the handler did not run")
 	}
 }
 

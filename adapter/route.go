@@ -45,3 +45,7 @@ func withPathValues(ctx context.Context, r *http.Request, names, values []string
 // SetRoute returned. Without it the temporary files of the form stay: a server removes only those
 // of the request it knows. Call it when the handler has returned.
 func KeepForm(r, copied *http.Request) { request.KeepForm(r, copied) }
+
+// Buffered reports whether the whole body of r is in memory, because a guard or a key function has
+// read it. Reading it then does not wait for the client.
+func Buffered(r *http.Request) bool { return request.IsBodyRead(r) }

@@ -110,7 +110,7 @@ type Outcome struct {
 	// Err says why the handler did not run or had no lock: an *Error, the cause if FailedOpen, or
 	// the error that answered the request, see Config.Locker. If the handler ran, Err says that
 	// MaxHold was over (ErrMaxHold), that the lock was lost (core.ErrLockLost, core.ErrClosed), or
-	// why adapter.ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all
+	// why ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all
 	// went well.
 	Err error
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/request"
-	"github.com/reqlock/reqlock/internal/section"
 )
 
 // An exchange is one request in one guard.
@@ -21,8 +20,8 @@ type exchange struct {
 	original *http.Request
 	ctx      routedContext
 	// outer belongs to the guard around this one. nil: this is the outermost.
-	outer   *section.Section
-	section section.Section
+	outer   *section
+	section section
 	// bodies counts what this guard reads of the body.
 	bodies request.Account
 	// reply is the error of the lock, if it answers the request itself.
@@ -49,7 +48,7 @@ type boundContext interface {
 func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 	g := x.g
 	x.findOuter()
-	g.checkWriteTimeout(x.section.Server, p.WaitTime)
+	g.checkWriteTimeout(x.section.server, p.WaitTime)
 	x.ctx.Context, x.ctx.r, x.ctx.outermost = x.r.Context(), x.r, x.outer == nil
 	if g.cfg.BufferBody > 0 {
 		x.r = x.r.WithContext(&x.ctx) // the buffer stays out of the caller's request
@@ -84,9 +83,9 @@ func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 // findOuter finds the section of the guard around this one. A section of another server belongs to
 // a handler whose context became the BaseContext of this server.
 func (x *exchange) findOuter() {
-	x.section.Server, x.section.Pattern = request.Server(x.r.Context()), x.r.Pattern
-	if s := section.From(x.r.Context()); s != nil && s.Server == x.section.Server {
-		x.outer, x.section.Answer = s, s.Answer
+	x.section.server, x.section.pattern = request.Server(x.r.Context()), x.r.Pattern
+	if s := sectionOf(x.r.Context()); s != nil && s.server == x.section.server {
+		x.outer, x.section.answer = s, s.answer
 	}
 }
 
@@ -107,7 +106,7 @@ func (x *exchange) acquire(p Policy) error {
 	if lease == nil {
 		return fmt.Errorf("%w: a lock of Config.Locker or Policy.Lock returned neither a lease nor an error", core.ErrInvalidOptions)
 	}
-	x.section.Hold(lease)
+	x.section.hold(lease)
 	return nil
 }
 
@@ -166,7 +165,7 @@ func (x *exchange) answer(err error) {
 func (x *exchange) run(next func(http.ResponseWriter, *http.Request), entered time.Time) {
 	x.outcome.Ran = true
 	returned := false
-	lease := x.section.Lease()
+	lease := x.section.held()
 	x.section.Context = x.handlerContext(lease)
 	x.handled = *x.r.WithContext(&x.section)
 	r := &x.handled
@@ -179,7 +178,7 @@ func (x *exchange) run(next func(http.ResponseWriter, *http.Request), entered ti
 		hold.stop()
 		x.outcome.Held = time.Since(entered)
 		if returned {
-			x.outcome.Status = x.section.Status()
+			x.outcome.Status = x.section.answered()
 		}
 		request.KeepForm(x.original, r)
 		x.leave(lease)
@@ -217,12 +216,12 @@ func (x *exchange) end(cause error) {
 // followMaxHold lets the lease expire once an outer guard has held the same lock for its MaxHold.
 // Otherwise the inner lease would keep renewing it.
 func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
-	if lease == nil || x.outer == nil || x.outer.Answer == nil { // no outer guard has a MaxHold
+	if lease == nil || x.outer == nil || x.outer.answer == nil { // no outer guard has a MaxHold
 		return func() bool { return true }
 	}
 	return context.AfterFunc(&x.ctx, func() {
 		if errors.Is(context.Cause(&x.ctx), ErrMaxHold) && x.heldFurtherOut(lease.Name()) {
-			x.section.StopRenewal()
+			x.section.stopRenewal()
 		}
 	})
 }
@@ -234,19 +233,19 @@ func (x *exchange) tellOuter() {
 	if x.outer == nil {
 		return
 	}
-	cause := x.section.Interruption()
+	cause := x.section.interrupted()
 	if x.section.Err() != nil {
 		cause = context.Cause(x.section.Context)
 	}
 	if cause != nil {
-		x.outer.Interrupt(cause)
+		x.outer.interrupt(cause)
 	}
 }
 
 // heldFurtherOut reports whether an outer guard holds a lock of that name.
 func (x *exchange) heldFurtherOut(name string) bool {
-	for s := x.outer; s != nil; s = section.From(s.Context) {
-		if lease := s.Lease(); lease != nil && lease.Name() == name {
+	for s := x.outer; s != nil; s = sectionOf(s.Context) {
+		if lease := s.held(); lease != nil && lease.Name() == name {
 			return true
 		}
 	}
@@ -256,11 +255,11 @@ func (x *exchange) heldFurtherOut(name string) bool {
 // leave releases the lease that the handler was given, unless it has released or detached it. held
 // is nil if it ran without a lock.
 func (x *exchange) leave(held *core.Lease) {
-	err := x.section.Failure()
+	err := x.section.releaseFailure()
 	if err != nil {
 		x.outcome.Err = join(x.outcome.Err, err)
 	}
-	if lease := x.section.Take(); lease != nil {
+	if lease := x.section.take(); lease != nil {
 		if err = lease.Release(x.r.Context()); isLoss(err) {
 			x.outcome.Err = join(x.outcome.Err, err)
 		}

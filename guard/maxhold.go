@@ -6,7 +6,6 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/request"
-	"github.com/reqlock/reqlock/internal/section"
 )
 
 // answerGrace is how long after MaxHold a handler may write its answer, unless half of what is left
@@ -29,11 +28,11 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
 		return nil
 	}
 	h := &holdTimer{x: x, lease: lease, body: watchBody(r, x.w)}
-	if x.section.Answer == nil { // no guard further out, with the same connection, has a MaxHold
-		x.section.Answer = section.NewAnswer(x.section.Server, time.Now().Add(-x.outcome.Waited))
+	if x.section.answer == nil { // no guard further out, with the same connection, has a MaxHold
+		x.section.answer = newAnswer(x.section.server, time.Now().Add(-x.outcome.Waited))
 	}
-	x.section.Answer.Enter(&x.section, x.w)
-	x.section.OnTake = h.freeAnswer // who has given the lock up may take any time to answer
+	x.section.answer.enter(&x.section, x.w)
+	x.section.onTake = h.freeAnswer // who has given the lock up may take any time to answer
 	h.over = newAlarm(x.g.cfg.MaxHold, h.end)
 	return h
 }
@@ -42,7 +41,7 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
 // answer goes to.
 func (h *holdTimer) end() {
 	x := h.x
-	if !x.section.StopRenewal() {
+	if !x.section.stopRenewal() {
 		return // released or detached: there is no lock to give up
 	}
 	x.outcome.Err = ErrMaxHold // stop waits for this goroutine
@@ -50,7 +49,7 @@ func (h *holdTimer) end() {
 	if h.body != nil {
 		h.body.end() // a handler blocked on its body does not look at its context
 	}
-	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.Answer.End(&x.section) })
+	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.answer.end(&x.section) })
 	if x.g.holds.Allow(request.Method(x.r) + " " + x.r.Pattern) {
 		x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
 			"method", request.Method(x.r), "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
@@ -74,7 +73,7 @@ func (h *holdTimer) stop() {
 	h.freeAnswer()
 }
 
-func (h *holdTimer) freeAnswer() { h.x.section.Answer.Leave(&h.x.section) }
+func (h *holdTimer) freeAnswer() { h.x.section.answer.leave(&h.x.section) }
 
 // An alarm calls a function after some time, unless it is stopped.
 type alarm struct {

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/request"
 )
 
@@ -77,7 +77,7 @@ func (c *runContext) follow() {
 
 // interruption returns why the context ended before the handler did, or that of a guard further in;
 // nil: neither did.
-func (c *runContext) interruption() error { return adapter.Interruption(c.ctx) }
+func (c *runContext) interruption() error { return guard.Interruption(c.ctx) }
 
 func (c *runContext) end() {
 	c.cancel(context.Canceled)

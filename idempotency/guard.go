@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/loglimit"
@@ -67,7 +66,7 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 	}
 	a := &attempt{g: g, server: request.Server(r.Context()), outer: attemptFrom(r.Context())}
 	own := r.WithContext(&attemptContext{r.Context(), a})
-	defer adapter.KeepForm(r, own)
+	defer request.KeepForm(r, own)
 	defer a.dropAnswer()
 	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
 }
