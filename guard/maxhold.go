@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -18,16 +20,22 @@ type holdTimer struct {
 	lease *core.Lease
 	body  *watchedBody // nil: there is nothing to read
 	// over goes off at the end of MaxHold. It sets silent, which goes off when the answer must be
-	// written.
+	// written. nil: only a guard further out has a MaxHold.
 	over, silent *alarm
+	// unfollow ends what follow began. nil: no guard further out has a MaxHold.
+	unfollow func() bool
 }
 
-// startMaxHold starts the timer of MaxHold; nil: there is no MaxHold, or no lock.
+// startMaxHold starts the timer of MaxHold, and follows that of a guard further out.
 func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
-	if x.g.cfg.MaxHold == 0 || lease == nil {
-		return nil
+	h := &holdTimer{x: x, lease: lease}
+	if x.section.answer != nil {
+		h.follow()
 	}
-	h := &holdTimer{x: x, lease: lease, body: watchBody(r, x.w)}
+	if x.g.cfg.MaxHold == 0 {
+		return h
+	}
+	h.body = watchBody(r, x.w)
 	if x.section.answer == nil { // no guard further out, with the same connection, has a MaxHold
 		x.section.answer = newAnswer(x.section.server, time.Now().Add(-x.outcome.Waited))
 	}
@@ -35,6 +43,17 @@ func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
 	x.section.onTake = h.freeAnswer // who has given the lock up may take any time to answer
 	h.over = newAlarm(x.g.cfg.MaxHold, h.end)
 	return h
+}
+
+// follow lets the lease expire once an outer guard has held the same lock for its MaxHold. Otherwise
+// the inner lease would keep renewing it.
+func (h *holdTimer) follow() {
+	x := h.x
+	h.unfollow = context.AfterFunc(&x.ctx, func() {
+		if errors.Is(context.Cause(&x.ctx), ErrMaxHold) && x.heldFurtherOut(h.lease.Name()) {
+			x.section.stopRenewal()
+		}
+	})
 }
 
 // end ends what the handler may wait for: its context, its body, and soon the client that its
@@ -60,6 +79,12 @@ func (h *holdTimer) end() {
 // it.
 func (h *holdTimer) stop() {
 	if h == nil {
+		return
+	}
+	if h.unfollow != nil {
+		h.unfollow()
+	}
+	if h.over == nil {
 		return
 	}
 	if h.over.stop() {

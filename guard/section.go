@@ -46,8 +46,8 @@ func sectionOf(ctx context.Context) *section {
 	return s
 }
 
-// Value returns s for sectionKey. It knows the server, too: in guards inside each
-// other, a lookup of what all of them ask for must not go through all of them.
+// Value returns s for sectionKey. It knows the server, too: in guards inside each other, a lookup of
+// what all of them ask for must not go through all of them.
 func (s *section) Value(key any) any {
 	switch key {
 	case sectionKey{}:
@@ -60,6 +60,46 @@ func (s *section) Value(key any) any {
 
 // String avoids a data race when fmt prints the context.
 func (s *section) String() string { return fmt.Sprint(s.Context, ".guard") }
+
+// begin prepares s for a request, and returns the section of the guard around this one; nil: there
+// is none. A section of another server belongs to a handler whose context became the BaseContext of
+// this server.
+func (s *section) begin(r *http.Request) (outer *section) {
+	ctx := r.Context()
+	s.server, s.pattern = request.Server(ctx), r.Pattern
+	if outer = sectionOf(ctx); outer == nil || outer.server != s.server {
+		return nil
+	}
+	s.answer = outer.answer
+	return outer
+}
+
+// leavings are what a handler and its adapter have left in a section.
+type leavings struct {
+	// lease is for the guard to release. nil: the handler has given it up.
+	lease *core.Lease
+	// failure is the error of ReleaseBy.
+	failure error
+	// status is that of the answer; 0: unknown.
+	status int
+}
+
+// finish ends s when the handler has returned or panicked. It tells the guard around this one, if
+// there is one, that the context of the handler has ended before, or that of one further in: it may
+// record an answer, and must not take that for one that the handler gave in order.
+func (s *section) finish(outer *section) leavings {
+	lease := s.take()
+	s.mu.Lock()
+	cause, left := s.interruption, leavings{lease, s.failure, s.status}
+	s.mu.Unlock()
+	if s.Err() != nil {
+		cause = context.Cause(s.Context)
+	}
+	if outer != nil && cause != nil {
+		outer.interrupt(cause)
+	}
+	return left
+}
 
 // hold gives s its lease, before the handler runs.
 func (s *section) hold(lease *core.Lease) {
@@ -142,13 +182,6 @@ func (s *section) releaseBy(release func(*core.Lease) error) error {
 	return err
 }
 
-// releaseFailure returns the error of releaseBy.
-func (s *section) releaseFailure() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failure
-}
-
 // interrupt says why the context of a handler that a guard further in runs has ended before that
 // handler returned.
 func (s *section) interrupt(cause error) {
@@ -169,11 +202,4 @@ func (s *section) setStatus(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status = status
-}
-
-// answered returns the status that setStatus was told; 0: unknown.
-func (s *section) answered() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status
 }
