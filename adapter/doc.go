@@ -1,6 +1,6 @@
 // Package adapter has the functions that the adapter of a web framework needs in addition to
-// guard.Guard.Serve and idempotency.Guard.Serve. Those of this repository use nothing
-// else. Package adaptertest checks an adapter.
+// packages guard and idempotency. Those of this repository use nothing else. Package adaptertest
+// checks an adapter.
 //
 // For each request, an adapter for locks
 //
@@ -10,7 +10,7 @@
 //     [Spelling.Canonical] if the router ignores case or a slash at the end,
 //   - calls guard.Guard.Serve with that copy and the framework's http.ResponseWriter. In next, it
 //     hands the handler the request that next was given, whose context ends when the lock is lost,
-//     and calls [SetStatus] when the handler has returned,
+//     and calls guard.SetStatus when the handler has returned,
 //   - puts the framework's original request back, and calls [KeepForm],
 //   - stops the framework's chain if next was not called: the guard has answered.
 //
@@ -19,6 +19,5 @@
 // the handler write to Recorder.Wrap of the writer.
 //
 // A framework whose handlers have a context that does not hand on the values of the request's
-// context needs [RegisterContext] as well. The other functions are for error handlers and for
-// middleware that builds on the guard.
+// context needs [RegisterContext] as well.
 package adapter

@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // SetRoute returns a copy of r with the context ctx, the pattern that a router has matched, and the
@@ -44,4 +44,8 @@ func withPathValues(ctx context.Context, r *http.Request, names, values []string
 // KeepForm gives r the multipart form that a handler parsed with a copy of r, such as the one that
 // SetRoute returned. Without it the temporary files of the form stay: a server removes only those
 // of the request it knows. Call it when the handler has returned.
-func KeepForm(r, copied *http.Request) { httpreq.KeepForm(r, copied) }
+func KeepForm(r, copied *http.Request) { request.KeepForm(r, copied) }
+
+// Buffered reports whether the whole body of r is in memory, because a guard or a key function has
+// read it. Reading it then does not wait for the client.
+func Buffered(r *http.Request) bool { return request.IsBodyRead(r) }

@@ -24,7 +24,6 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 )
 
 // AsCaddy is set in the processes that a test starts as Caddy: the test binary is one, with the
@@ -32,7 +31,7 @@ import (
 const AsCaddy = "REQLOCK_TEST_AS_CADDY"
 
 var onCaddy = adaptertest.Adapter{
-	Name: hosts.Caddy.Name, Serve: serveSuite, Exceptions: hosts.Caddy.Exceptions, LeavesErrors: true,
+	Name: adaptertest.Caddy.Name, Serve: serveSuite, Exceptions: adaptertest.Caddy.Exceptions, LeavesErrors: true,
 	Goroutines: []string{ // Caddy's packages start these when they are initialised.
 		"github.com/golang/glog.(*fileSink).flushDaemon",
 		"github.com/golang/glog.(*loggingT).flushDaemon",

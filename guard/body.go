@@ -4,14 +4,14 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // bufferBody reads the body to its end, and puts a copy in its place. From then on, net/http
 // watches for the client to hang up.
-func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error {
+func bufferBody(r *http.Request, limit int64, account *request.Account) error {
 	trackBody(r, account)
-	_, err := bodybudget.Read(r, limit)
+	_, err := request.ReadBody(r, limit)
 	return err
 }
 
@@ -19,7 +19,7 @@ func bufferBody(r *http.Request, limit int64, account *bodybudget.Account) error
 // and not the key. Room for the body is taken from the account of the guard.
 type trackedBody struct {
 	io.ReadCloser
-	account *bodybudget.Account
+	account *request.Account
 	failure error
 }
 
@@ -27,8 +27,8 @@ type trackedBody struct {
 var untracked = &trackedBody{}
 
 // trackBody replaces a body that may still be read from the client by a trackedBody, until restore.
-func trackBody(r *http.Request, account *bodybudget.Account) *trackedBody {
-	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
+func trackBody(r *http.Request, account *request.Account) *trackedBody {
+	if r.Body == nil || r.Body == http.NoBody || request.IsBodyRead(r) {
 		return untracked
 	}
 	tracked := &trackedBody{ReadCloser: r.Body, account: account}
@@ -51,5 +51,5 @@ func (b *trackedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BodyAccount implements bodybudget.Owner.
-func (b *trackedBody) BodyAccount() *bodybudget.Account { return b.account }
+// BodyAccount implements request.BodyOwner.
+func (b *trackedBody) BodyAccount() *request.Account { return b.account }

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -16,14 +16,14 @@ import (
 func TestTrackBody(t *testing.T) {
 	t.Parallel()
 	buffered := post(strings.NewReader("hello"))
-	if _, err := keyfuncs.BodyHash()(buffered); err != nil || !bodybudget.IsRead(buffered) {
+	if _, err := keyfuncs.BodyHash()(buffered); err != nil || !request.IsBodyRead(buffered) {
 		t.Fatalf("the body is not buffered (%v)", err)
 	}
 	for name, r := range map[string]*http.Request{"unread": post(strings.NewReader("hello")), "buffered": buffered, "none": post(http.NoBody), "nil": {}} {
 		before := r.Body
-		tracked := trackBody(r, &bodybudget.Account{})
-		if bodybudget.IsRead(r) != (r == buffered) {
-			t.Errorf("%s: IsRead = %t", name, bodybudget.IsRead(r))
+		tracked := trackBody(r, &request.Account{})
+		if request.IsBodyRead(r) != (r == buffered) {
+			t.Errorf("%s: IsRead = %t", name, request.IsBodyRead(r))
 		}
 		if tracked.restore(r); r.Body != before {
 			t.Errorf("%s: the body was not restored", name)
@@ -31,7 +31,7 @@ func TestTrackBody(t *testing.T) {
 	}
 
 	r := post(iotest.ErrReader(errReading))
-	tracked := trackBody(r, &bodybudget.Account{})
+	tracked := trackBody(r, &request.Account{})
 	if _, err := r.Body.Read(nil); err != errReading || tracked.failure != errReading {
 		t.Errorf("Read = %v, tracked: %v", err, tracked.failure)
 	}
@@ -44,7 +44,7 @@ func TestBufferBody_ClosesOriginal(t *testing.T) {
 	body := &closeTeller{Reader: strings.NewReader("hello")}
 	r := post(body)
 	r.Body = body
-	if err := bufferBody(r, 5, &bodybudget.Account{}); err != nil {
+	if err := bufferBody(r, 5, &request.Account{}); err != nil {
 		t.Fatal(err)
 	}
 	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil {

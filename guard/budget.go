@@ -3,7 +3,7 @@ package guard
 import (
 	"fmt"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // SetBodyBudget sets how many bytes of request bodies this process keeps in memory at a time, for
@@ -17,7 +17,7 @@ import (
 // if bytes is less than -1.
 func SetBodyBudget(bytes int64) {
 	if bytes < -1 {
-		panic(fmt.Sprintf("reqlock: guard: SetBodyBudget(%d): want a number of bytes, 0 for %d, or -1 for no bound", bytes, bodybudget.Default))
+		panic(fmt.Sprintf("reqlock: guard: SetBodyBudget(%d): want a number of bytes, 0 for %d, or -1 for no bound", bytes, request.DefaultBudget))
 	}
-	bodybudget.Set(bytes)
+	request.SetBudget(bytes)
 }

@@ -1,8 +1,6 @@
 package guard
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -110,59 +108,9 @@ type Outcome struct {
 	// Err says why the handler did not run or had no lock: an *Error, the cause if FailedOpen, or
 	// the error that answered the request, see Config.Locker. If the handler ran, Err says that
 	// MaxHold was over (ErrMaxHold), that the lock was lost (core.ErrLockLost, core.ErrClosed), or
-	// why adapter.ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all
+	// why ReleaseBy failed. Test it with errors.Is: it may match two of these. nil: all
 	// went well.
 	Err error
-}
-
-// ErrInvalidConfig matches the errors of Validate.
-var ErrInvalidConfig = errors.New("reqlock: guard: invalid Config")
-
-// Validate reports everything in the Config that can never work.
-func (c Config) Validate() error {
-	var problems []error
-	refuse := func(wrong bool, format string, args ...any) {
-		if wrong {
-			problems = append(problems, fmt.Errorf(format, args...))
-		}
-	}
-	ways := 0
-	for _, set := range []bool{c.Key != nil, len(c.Keys) > 0, c.Policy != nil} {
-		if set {
-			ways++
-		}
-	}
-	refuse(ways != 1, "set exactly one of Key, Keys and Policy; %d are set", ways)
-	for i, key := range c.Keys {
-		refuse(key == nil, "Keys[%d] is nil", i)
-	}
-	problems = append(problems, checkTimes(c.WaitTime, c.LeaseTime)...)
-	refuse(c.MaxHold < 0, "MaxHold is %s; use 0 for no end, or a positive duration", c.MaxHold)
-	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
-	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
-	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
-	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
-		problems = append(problems, err)
-	}
-	refuse(c.Fenced && c.Mode == ModeRead && c.Policy == nil, "Fenced is set with ModeRead, but readers have no tokens; leave Fenced out, or use ModeReadWrite")
-	if len(problems) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", ErrInvalidConfig, errors.Join(problems...))
-}
-
-// checkTimes serves both Config and Policy.
-func checkTimes(wait, lease time.Duration) (problems []error) {
-	switch {
-	case wait == core.WaitForever:
-		problems = append(problems, errors.New("WaitTime is WaitForever; a request cannot wait forever: use a duration, or 0 for 409 at once"))
-	case wait < 0:
-		problems = append(problems, fmt.Errorf("WaitTime is %s; use 0 for 409 at once, or a positive duration", wait))
-	}
-	if lease != 0 && lease < time.Millisecond {
-		problems = append(problems, fmt.Errorf("LeaseTime is %s; use 0 for the watchdog, or at least 1ms", lease))
-	}
-	return problems
 }
 
 const defaultRetryAfter = time.Second
@@ -186,4 +134,25 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	return c
+}
+
+// A PolicyFunc decides how a request is guarded. p comes with the values of the Config, and without
+// keys. Its error is treated like a key function's; an *Error is answered as it is.
+type PolicyFunc func(r *http.Request, p *Policy) error
+
+// A Policy says what to lock for one request, and how.
+type Policy struct {
+	// Keys has at least one key, unless Lock or Skip is set.
+	Keys []string
+	// Mode, Fenced, WaitTime and LeaseTime are those of the Config, unless the policy changes them.
+	Mode      Mode
+	Fenced    bool
+	WaitTime  time.Duration
+	LeaseTime time.Duration
+	// Skip runs the handler without a lock.
+	Skip bool
+
+	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors
+	// are treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
+	Lock core.Locker
 }

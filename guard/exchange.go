@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/httpreq"
-	"github.com/reqlock/reqlock/internal/section"
+	"github.com/reqlock/reqlock/internal/request"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// An exchange is one request in one guard.
+// An exchange is one request in one guard. This file has its way: policy decides what to lock, enter
+// acquires it, and run runs the handler and releases it; or answer answers in its place.
 type exchange struct {
 	g *Guard
 	w http.ResponseWriter
@@ -22,10 +23,10 @@ type exchange struct {
 	original *http.Request
 	ctx      routedContext
 	// outer belongs to the guard around this one. nil: this is the outermost.
-	outer   *section.Section
-	section section.Section
+	outer   *section
+	section section
 	// bodies counts what this guard reads of the body.
-	bodies bodybudget.Account
+	bodies request.Account
 	// reply is the error of the lock, if it answers the request itself.
 	reply   http.Handler
 	outcome Outcome
@@ -46,11 +47,89 @@ type boundContext interface {
 	Unbind()
 }
 
+// Serve runs next under the lock of the request, or answers in its place. next gets w as it is, and
+// a copy of r whose context ends when a lock is lost, when MaxHold is over, and when next returns.
+func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(http.ResponseWriter, *http.Request)) {
+	if g.cfg.PassPreflight && isPreflight(r) {
+		next(w, r)
+		return
+	}
+	x := &exchange{g: g, w: w, r: r, original: r}
+	defer x.bodies.Close()
+	policy, err := x.policy()
+	if err == nil && policy.Skip {
+		next(w, r)
+		return
+	}
+	var entered time.Time
+	if err == nil {
+		entered, err = x.enter(policy)
+	}
+	if err != nil && !x.outcome.FailedOpen {
+		x.answer(err)
+		return
+	}
+	x.run(next, entered)
+}
+
+// isPreflight reports whether r is a CORS preflight.
+func isPreflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// policy decides how the request is guarded.
+func (x *exchange) policy() (p Policy, refused error) {
+	g, r := x.g, x.r
+	p = Policy{Mode: g.cfg.Mode, Fenced: g.cfg.Fenced, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
+	var err error
+	body := trackBody(r, &x.bodies)
+	// Even after a panic: net/http needs its own body to answer a client that waits for 100
+	// Continue.
+	defer body.restore(r)
+	if g.cfg.Policy != nil {
+		decided := p // p itself stays off the heap
+		err = g.cfg.Policy(r, &decided)
+		p = decided
+		p.Keys = slices.Clone(p.Keys)
+	} else {
+		p.Keys, err = keys(r, g.cfg.Keys, x.key[:0])
+	}
+	switch {
+	case errors.Is(err, keyfuncs.ErrSkip):
+		return Policy{Skip: true}, nil
+	case err != nil:
+		return p, g.keyError(r, err, body.failure)
+	case p.Skip:
+		return p, nil
+	case g.cfg.Policy != nil: // New has checked a Config without one
+		if err := g.checkPolicy(p); err != nil {
+			return p, err
+		}
+	}
+	if slices.Contains(p.Keys, "") {
+		return p, g.refusal(ProblemKeyMissing, keyfuncs.ErrMissing)
+	}
+	return p, nil
+}
+
+// keys appends the keys of the request to none.
+func keys(r *http.Request, funcs []keyfuncs.Func, none []string) ([]string, error) {
+	keys := none
+	for _, f := range funcs {
+		key, err := f(r)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
+}
+
 // enter acquires the locks of the request, all or none. entered is when the wait for them was over.
 func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 	g := x.g
-	x.findOuter()
-	g.checkWriteTimeout(x.section.Server, p.WaitTime)
+	x.outer = x.section.begin(x.r)
+	g.checkWriteTimeout(x.section.server, p.WaitTime)
 	x.ctx.Context, x.ctx.r, x.ctx.outermost = x.r.Context(), x.r, x.outer == nil
 	if g.cfg.BufferBody > 0 {
 		x.r = x.r.WithContext(&x.ctx) // the buffer stays out of the caller's request
@@ -82,67 +161,6 @@ func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 	return entered, refusal
 }
 
-// findOuter finds the section of the guard around this one. A section of another server belongs to
-// a handler whose context became the BaseContext of this server.
-func (x *exchange) findOuter() {
-	x.section.Server, x.section.Pattern = httpreq.Server(x.r.Context()), x.r.Pattern
-	if s := section.From(x.r.Context()); s != nil && s.Server == x.section.Server {
-		x.outer, x.section.Answer = s, s.Answer
-	}
-}
-
-// acquire takes the lock of the request, or all of them as one.
-func (x *exchange) acquire(p Policy) error {
-	lock, err := x.lockOf(p)
-	if err != nil {
-		return err
-	}
-	lease, err := lock.Acquire(&x.ctx, core.AcquireOptions{
-		WaitTime:   p.WaitTime,
-		LeaseTime:  p.LeaseTime,
-		MaxWaiters: x.g.cfg.MaxWaiters,
-	})
-	if err != nil {
-		return err
-	}
-	if lease == nil {
-		return fmt.Errorf("%w: a lock of Config.Locker or Policy.Lock returned neither a lease nor an error", core.ErrInvalidOptions)
-	}
-	x.section.Hold(lease)
-	return nil
-}
-
-// lockOf returns one lock that stands for all locks of the request.
-func (x *exchange) lockOf(p Policy) (core.Locker, error) {
-	if p.Lock != nil {
-		return p.Lock, nil
-	}
-	names := x.g.names(p.Keys)
-	if len(names) == 1 {
-		return x.lockInto(&x.lock, names[0], p)
-	}
-	locks := make([]core.Locker, len(names))
-	for i, name := range names {
-		var err error
-		if locks[i], err = x.lockInto(new(core.Lock), name, p); err != nil {
-			return nil, err
-		}
-	}
-	return core.MultiLock(locks...), nil
-}
-
-// lockInto returns the lock of a name. It makes room that lock, unless Config.Locker has one.
-func (x *exchange) lockInto(room *core.Lock, name string, p Policy) (core.Locker, error) {
-	if x.g.cfg.Locker == nil {
-		*room = p.Mode.lockOf(x.g.locks, x.r.Method, name, p.Fenced)
-		return room, nil
-	}
-	if lock := x.g.cfg.Locker(x.r, name); lock != nil {
-		return lock, nil
-	}
-	return nil, fmt.Errorf("%w: Config.Locker returned nil", core.ErrInvalidOptions)
-}
-
 // answer answers in place of the handler.
 func (x *exchange) answer(err error) {
 	x.outcome.Err = err
@@ -167,23 +185,27 @@ func (x *exchange) answer(err error) {
 func (x *exchange) run(next func(http.ResponseWriter, *http.Request), entered time.Time) {
 	x.outcome.Ran = true
 	returned := false
-	lease := x.section.Lease()
+	lease := x.section.lease // no other goroutine has the section yet
 	x.section.Context = x.handlerContext(lease)
 	x.handled = *x.r.WithContext(&x.section)
 	r := &x.handled
-	hold := x.startMaxHold(r, lease)
-	stopFollowing := x.followMaxHold(lease)
+	var hold *holdTimer
+	// A guard further out that has a MaxHold has made the answer.
+	if lease != nil && (x.g.cfg.MaxHold > 0 || x.section.answer != nil) {
+		hold = x.startMaxHold(r, lease)
+	}
 	defer func() {
-		x.tellOuter()
-		stopFollowing()
+		left := x.section.finish(x.outer)
 		x.end(context.Canceled)
 		hold.stop()
 		x.outcome.Held = time.Since(entered)
 		if returned {
-			x.outcome.Status = x.section.Status()
+			x.outcome.Status = left.status
 		}
-		httpreq.KeepForm(x.original, r)
-		x.leave(lease)
+		if r.MultipartForm != nil {
+			request.KeepForm(x.original, r)
+		}
+		x.leave(lease, left)
 		x.observe()
 	}()
 	next(x.w, r)
@@ -215,54 +237,24 @@ func (x *exchange) end(cause error) {
 	}
 }
 
-// followMaxHold lets the lease expire once an outer guard has held the same lock for its MaxHold.
-// Otherwise the inner lease would keep renewing it.
-func (x *exchange) followMaxHold(lease *core.Lease) (stop func() bool) {
-	if lease == nil || x.outer == nil || x.outer.Answer == nil { // no outer guard has a MaxHold
-		return func() bool { return true }
-	}
-	return context.AfterFunc(&x.ctx, func() {
-		if errors.Is(context.Cause(&x.ctx), ErrMaxHold) && x.heldFurtherOut(lease.Name()) {
-			x.section.StopRenewal()
-		}
-	})
-}
-
-// tellOuter tells the guard around this one that the context of the handler has ended before it
-// returned, or that of one further in: it may record an answer, and must not take that for one that
-// the handler gave in order.
-func (x *exchange) tellOuter() {
-	if x.outer == nil {
-		return
-	}
-	cause := x.section.Interruption()
-	if x.section.Err() != nil {
-		cause = context.Cause(x.section.Context)
-	}
-	if cause != nil {
-		x.outer.Interrupt(cause)
-	}
-}
-
 // heldFurtherOut reports whether an outer guard holds a lock of that name.
 func (x *exchange) heldFurtherOut(name string) bool {
-	for s := x.outer; s != nil; s = section.From(s.Context) {
-		if lease := s.Lease(); lease != nil && lease.Name() == name {
+	for s := x.outer; s != nil; s = sectionOf(s.Context) {
+		if lease := s.held(); lease != nil && lease.Name() == name {
 			return true
 		}
 	}
 	return false
 }
 
-// leave releases the lease that the handler was given, unless it has released or detached it. held
-// is nil if it ran without a lock.
-func (x *exchange) leave(held *core.Lease) {
-	err := x.section.Failure()
+// leave releases the lease that the handler has left. It was given held; nil: it ran without a lock.
+func (x *exchange) leave(held *core.Lease, left leavings) {
+	err := left.failure
 	if err != nil {
 		x.outcome.Err = join(x.outcome.Err, err)
 	}
-	if lease := x.section.Take(); lease != nil {
-		if err = lease.Release(x.r.Context()); isLoss(err) {
+	if left.lease != nil {
+		if err = left.lease.Release(x.r.Context()); isLoss(err) {
 			x.outcome.Err = join(x.outcome.Err, err)
 		}
 	}
@@ -271,7 +263,7 @@ func (x *exchange) leave(held *core.Lease) {
 	}
 	if n, ok := x.g.lines.Count("lost "+x.r.Pattern, 1); ok {
 		x.g.cfg.Logger.Warn("reqlock: the lock was lost while the handler ran", "lock", held.LogName(),
-			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
+			"method", request.Method(x.r), "pattern", x.r.Pattern, "held", x.outcome.Held, "requests", n)
 	}
 }
 
@@ -292,4 +284,15 @@ func (x *exchange) observe() {
 	if x.g.cfg.Observe != nil {
 		x.g.cfg.Observe(x.r, x.outcome)
 	}
+}
+
+// checkWriteTimeout warns once if the server may cut the connection before the answer.
+func (g *Guard) checkWriteTimeout(srv *http.Server, wait time.Duration) {
+	if srv == nil || srv.WriteTimeout <= 0 || wait < srv.WriteTimeout {
+		return
+	}
+	g.warn.Do(func() {
+		g.cfg.Logger.Warn("reqlock: WaitTime exceeds the server's WriteTimeout: the server cuts the connection of a client that waits so long",
+			"WaitTime", wait, "WriteTimeout", srv.WriteTimeout)
+	})
 }

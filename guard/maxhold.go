@@ -1,12 +1,13 @@
 package guard
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/httpreq"
-	"github.com/reqlock/reqlock/internal/section"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // answerGrace is how long after MaxHold a handler may write its answer, unless half of what is left
@@ -19,30 +20,47 @@ type holdTimer struct {
 	lease *core.Lease
 	body  *watchedBody // nil: there is nothing to read
 	// over goes off at the end of MaxHold. It sets silent, which goes off when the answer must be
-	// written.
+	// written. nil: only a guard further out has a MaxHold.
 	over, silent *alarm
+	// unfollow ends what follow began. nil: no guard further out has a MaxHold.
+	unfollow func() bool
 }
 
-// startMaxHold starts the timer of MaxHold; nil: there is no MaxHold, or no lock.
+// startMaxHold starts the timer of MaxHold, and follows that of a guard further out.
 func (x *exchange) startMaxHold(r *http.Request, lease *core.Lease) *holdTimer {
-	if x.g.cfg.MaxHold == 0 || lease == nil {
-		return nil
+	h := &holdTimer{x: x, lease: lease}
+	if x.section.answer != nil {
+		h.follow()
 	}
-	h := &holdTimer{x: x, lease: lease, body: watchBody(r, x.w)}
-	if x.section.Answer == nil { // no guard further out, with the same connection, has a MaxHold
-		x.section.Answer = section.NewAnswer(x.section.Server, time.Now().Add(-x.outcome.Waited))
+	if x.g.cfg.MaxHold == 0 {
+		return h
 	}
-	x.section.Answer.Enter(&x.section, x.w)
-	x.section.OnTake = h.freeAnswer // who has given the lock up may take any time to answer
+	h.body = watchBody(r, x.w)
+	if x.section.answer == nil { // no guard further out, with the same connection, has a MaxHold
+		x.section.answer = newAnswer(x.section.server, time.Now().Add(-x.outcome.Waited))
+	}
+	x.section.answer.enter(&x.section, x.w)
+	x.section.onTake = h.freeAnswer // who has given the lock up may take any time to answer
 	h.over = newAlarm(x.g.cfg.MaxHold, h.end)
 	return h
+}
+
+// follow lets the lease expire once an outer guard has held the same lock for its MaxHold. Otherwise
+// the inner lease would keep renewing it.
+func (h *holdTimer) follow() {
+	x := h.x
+	h.unfollow = context.AfterFunc(&x.ctx, func() {
+		if errors.Is(context.Cause(&x.ctx), ErrMaxHold) && x.heldFurtherOut(h.lease.Name()) {
+			x.section.stopRenewal()
+		}
+	})
 }
 
 // end ends what the handler may wait for: its context, its body, and soon the client that its
 // answer goes to.
 func (h *holdTimer) end() {
 	x := h.x
-	if !x.section.StopRenewal() {
+	if !x.section.stopRenewal() {
 		return // released or detached: there is no lock to give up
 	}
 	x.outcome.Err = ErrMaxHold // stop waits for this goroutine
@@ -50,10 +68,10 @@ func (h *holdTimer) end() {
 	if h.body != nil {
 		h.body.end() // a handler blocked on its body does not look at its context
 	}
-	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.Answer.End(&x.section) })
-	if x.g.holds.Allow(httpreq.Method(x.r) + " " + x.r.Pattern) {
+	h.silent = newAlarm(min(answerGrace, h.lease.Remaining()/2), func() { x.section.answer.end(&x.section) })
+	if x.g.holds.Allow(request.Method(x.r) + " " + x.r.Pattern) {
 		x.g.cfg.Logger.Warn("reqlock: a handler held its lock for MaxHold: its context has ended, and the lock is no longer renewed",
-			"method", httpreq.Method(x.r), "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
+			"method", request.Method(x.r), "pattern", x.r.Pattern, "MaxHold", x.g.cfg.MaxHold)
 	}
 }
 
@@ -61,6 +79,12 @@ func (h *holdTimer) end() {
 // it.
 func (h *holdTimer) stop() {
 	if h == nil {
+		return
+	}
+	if h.unfollow != nil {
+		h.unfollow()
+	}
+	if h.over == nil {
 		return
 	}
 	if h.over.stop() {
@@ -74,7 +98,7 @@ func (h *holdTimer) stop() {
 	h.freeAnswer()
 }
 
-func (h *holdTimer) freeAnswer() { h.x.section.Answer.Leave(&h.x.section) }
+func (h *holdTimer) freeAnswer() { h.x.section.answer.leave(&h.x.section) }
 
 // An alarm calls a function after some time, unless it is stopped.
 type alarm struct {

@@ -1,16 +1,11 @@
 package guard
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/keyerror"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // An Error is a refusal with its answer. Guards pass one to Config.ErrorHandler. A key function, a
@@ -113,71 +108,6 @@ var problems = map[string]struct {
 func newError(problem string, cause error) *Error {
 	p := problems[problem]
 	return &Error{Status: p.status, Type: problem, Title: p.title, Detail: p.detail, Err: cause}
-}
-
-// refusal returns the Error of a problem, with the Retry-After of g and the detail of the cause.
-func (g *Guard) refusal(problem string, cause error) *Error {
-	e := newError(problem, cause)
-	if problems[problem].retry {
-		e.RetryAfter = g.cfg.RetryAfter
-	}
-	if detail, ok := keyerror.Detail(cause); ok && e.Status == http.StatusBadRequest {
-		e.Detail = detail
-	}
-	return e
-}
-
-// lockError turns an error of core, or of a Locker, into an answer.
-func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error {
-	if own := g.ownAnswer(err); own != nil {
-		return own
-	}
-	end := r.Context().Err()
-	// err may match other errors too: the cause of the context.
-	cut := end != nil && errors.Is(err, end)
-	switch {
-	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
-		if wait == 0 {
-			return g.refusal(ProblemLocked, err)
-		}
-		return g.refusal(ProblemWaitTimeout, err)
-	case errors.Is(end, context.Canceled):
-		return g.refusal(ProblemClientGone, err)
-	case cut:
-		return g.refusal(ProblemBackendUnavailable, err)
-	case errors.Is(err, core.ErrTooManyWaiters):
-		return g.refusal(ProblemQueueFull, err)
-	case errors.Is(err, keyfuncs.ErrBusy): // of a Locker that answers with what is recorded
-		return g.refusal(ProblemBusy, err)
-	case errors.Is(err, core.ErrClosed):
-		return g.refusal(ProblemShuttingDown, err)
-	case errors.Is(err, core.ErrWrongKind), errors.Is(err, core.ErrUpgrade), errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions), errors.Is(err, core.ErrMisconfigured):
-		return g.misconfigured(err)
-	default:
-		return g.refusal(ProblemBackendUnavailable, err)
-	}
-}
-
-// remedy says what to change in the program.
-func remedy(err error) string {
-	if change, ok := keyerror.Remedy(err); ok {
-		return change
-	}
-	var known interface{ Remedy() string }
-	switch {
-	case errors.As(err, &known):
-		return known.Remedy()
-	case errors.Is(err, keyfuncs.ErrNoRoute):
-		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
-	case errors.Is(err, core.ErrWrongKind):
-		return "the Redis key of this lock holds another type, or a lock of another Mode: give each Mode its own names with Config.Name"
-	case errors.Is(err, core.ErrUpgrade):
-		return "an outer guard of the request holds the lock as a reader, and this one asks for it as a writer: let the outer guard take it as a writer"
-	case errors.Is(err, core.ErrInvalidName):
-		return "make Config.Name return names that are not empty, at most 64 KiB long, and in a cluster without braces or with a part in braces"
-	default:
-		return "correct what Config.Key, Config.Policy or Config.Locker returns, as the error says"
-	}
 }
 
 // WriteProblem answers with the application/problem+json (RFC 9457) of an *Error; any other error

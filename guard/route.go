@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/internal/annotation"
-	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/lineage"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A routedContext is the context that a request acquires its locks with. It lets core.Client.Holds
@@ -39,7 +39,7 @@ func (c *routedContext) Route() string {
 	if c.r.Pattern == "" || strings.Contains(c.r.Pattern, " ") {
 		return c.r.Pattern
 	}
-	return httpreq.Method(c.r) + " " + c.r.Pattern
+	return request.Method(c.r) + " " + c.r.Pattern
 }
 
 // String avoids a data race when fmt prints the context, whose request may change meanwhile.

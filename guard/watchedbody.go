@@ -6,8 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A watchedBody is a body whose reading MaxHold can end. It knows whether a Read is under way: only
@@ -34,11 +33,11 @@ const (
 // watchBody replaces the body by a watchedBody; nil: there is no body, or it has been read. Call it
 // before the handler runs.
 func watchBody(r *http.Request, w http.ResponseWriter) *watchedBody {
-	if r.Body == nil || r.Body == http.NoBody || bodybudget.IsRead(r) {
+	if r.Body == nil || r.Body == http.NoBody || request.IsBodyRead(r) {
 		return nil
 	}
 	b := &watchedBody{ReadCloser: r.Body}
-	if w, ok := httpreq.Outermost[interface{ SetReadDeadline(time.Time) error }](w); ok {
+	if w, ok := request.Outermost[interface{ SetReadDeadline(time.Time) error }](w); ok {
 		b.interrupt = w.SetReadDeadline
 	}
 	r.Body = b

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A deadlineWriter records a read deadline, and ends the Read.
@@ -47,7 +47,7 @@ func post(body io.Reader) *http.Request { return httptest.NewRequest(http.Method
 func TestWatchBody(t *testing.T) {
 	t.Parallel()
 	buffered := post(strings.NewReader("hello"))
-	if err := bufferBody(buffered, 5, &bodybudget.Account{}); err != nil {
+	if err := bufferBody(buffered, 5, &request.Account{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]*http.Request{

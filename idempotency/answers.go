@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"sync"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // answers are the recorded answers that this process is sending, each of them once, however many
@@ -25,7 +25,7 @@ type answer struct {
 	// data is the record as Redis has it.
 	data    []byte
 	rec     *record
-	account bodybudget.Account
+	account request.Account
 	users   int // The mutex of answers guards it.
 }
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // Repeats that send one record share it, and it counts once towards the budget.
@@ -17,7 +17,7 @@ func TestAnswers(t *testing.T) { // not parallel: it reads the budget of the pro
 	}
 	take := func(name, data string) *answer {
 		t.Helper()
-		a, err := s.take(name, append([]byte(data), make([]byte, bodybudget.Exempt+999)...), open)
+		a, err := s.take(name, append([]byte(data), make([]byte, request.Exempt+999)...), open)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,8 +25,8 @@ func TestAnswers(t *testing.T) { // not parallel: it reads the budget of the pro
 	}
 	want := func(decoded int, used int64) {
 		t.Helper()
-		if opened != decoded || bodybudget.Used() != used {
-			t.Errorf("%d records are decoded, %d bytes are used; want %d and %d", opened, bodybudget.Used(), decoded, used)
+		if opened != decoded || request.BudgetUsed() != used {
+			t.Errorf("%d records are decoded, %d bytes are used; want %d and %d", opened, request.BudgetUsed(), decoded, used)
 		}
 	}
 	first, second := take("a", "1"), take("a", "1")
@@ -50,22 +50,22 @@ func TestAnswers(t *testing.T) { // not parallel: it reads the budget of the pro
 	want(4, 0)
 	s.sealed = true // there is an opened copy beside the stored one
 	sealed := take("a", "1")
-	want(5, bodybudget.Exempt+2000)
+	want(5, request.Exempt+2000)
 	s.drop(sealed)
 	want(5, 0)
 }
 
 // An answer that finds no room is not sent. One that is larger than the budget needs all of it.
 func TestAnswers_NoRoom(t *testing.T) { // not parallel: it changes the budget of the process
-	bodybudget.Set(10 << 10)
-	defer bodybudget.Set(0)
+	request.SetBudget(10 << 10)
+	defer request.SetBudget(0)
 	var s answers
 	open := func(data []byte) (*record, error) { return &record{body: make([]byte, len(data))}, nil }
 	large, err := s.take("large", make([]byte, 1<<20), open)
 	if err != nil {
 		t.Fatalf("an answer larger than the budget: %v", err)
 	}
-	if _, err := s.take("other", make([]byte, 8<<10), open); !errors.Is(err, bodybudget.ErrBusy) {
+	if _, err := s.take("other", make([]byte, 8<<10), open); !errors.Is(err, request.ErrBusy) {
 		t.Errorf("another answer: %v, want ErrBusy", err)
 	}
 	if a, err := s.take("large", make([]byte, 1<<20), open); err != nil || a != large {
@@ -78,7 +78,7 @@ func TestAnswers_NoRoom(t *testing.T) { // not parallel: it changes the budget o
 	} else {
 		s.drop(a)
 	}
-	if used := bodybudget.Used(); used != 0 {
+	if used := request.BudgetUsed(); used != 0 {
 		t.Errorf("%d bytes stay in use", used)
 	}
 }

@@ -10,13 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/bodybudget"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
-	"github.com/reqlock/reqlock/internal/httpreq"
-	"github.com/reqlock/reqlock/internal/section"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // An attempt is one request in one guard. The context of the request leads to it.
@@ -115,13 +112,9 @@ func (a *attempt) decide(r *http.Request, p *guard.Policy) error {
 // isUnderLock reports whether a guard around the same route holds a lock for the request. A lock of
 // another route is that of a batch, or of all that a router serves.
 func (a *attempt) isUnderLock(r *http.Request) bool {
-	s := section.From(r.Context())
-	if s == nil || s.Server != a.server || s.Pattern != r.Pattern {
-		return false
-	}
-	lease := s.Lease()
+	lease, ok := guard.RouteLease(r)
 	ofRun := a.outer != nil && a.outer.lease != nil && a.outer.lease.Lease == lease
-	return lease != nil && !ofRun
+	return ok && !ofRun
 }
 
 func (a *attempt) takeFingerprint(r *http.Request, read func(*http.Request) ([]byte, error)) (err error) {
@@ -193,7 +186,7 @@ func (a *attempt) binding() []byte {
 // reply returns the error that answers a repeat with the record in Redis.
 func (a *attempt) reply(data []byte) error {
 	answer, err := a.g.sent.take(a.name, data, a.unseal)
-	if errors.Is(err, bodybudget.ErrBusy) {
+	if errors.Is(err, request.ErrBusy) {
 		return err
 	}
 	if err != nil {
@@ -239,7 +232,7 @@ func (a *attempt) run(r *http.Request, next func(*http.Request, *Recorder)) {
 			rec.abandon()
 		}
 		ctx.end()
-		adapter.KeepForm(r, own)
+		request.KeepForm(r, own)
 	}()
 	next(own, rec)
 	returned = true
@@ -255,7 +248,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	// empty answer is no result.
 	silent := interrupted != nil && rec.state == recorderImplicit
 	if !silent {
-		adapter.SetStatus(r.Context(), rec.status)
+		guard.SetStatus(r.Context(), rec.status)
 	}
 	ended := run{
 		said: a.word(), returned: true, interrupted: interrupted != nil,
@@ -273,7 +266,7 @@ func (a *attempt) finish(r *http.Request, rec *Recorder, interrupted error) {
 	if err := a.release(r, ending, rec, failure); errors.Is(err, ErrNotStored) && !errors.Is(err, core.ErrLockLost) {
 		if n, ok := a.g.lines.Count("stored", 1); ok {
 			a.g.cfg.Logger.Warn("reqlock: idempotency: the result of a run is not stored, but the client got it",
-				"method", httpreq.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
+				"method", request.Method(r), "pattern", r.Pattern, "error", err, "requests", n)
 		}
 	}
 	rec.release()
@@ -296,7 +289,7 @@ func (a *attempt) release(r *http.Request, ending ending, rec *Recorder, failure
 	if failure != nil && data == nil {
 		data, ttl = a.marker, a.g.cfg.TTL // Release would delete it
 	}
-	return adapter.ReleaseBy(r.Context(), func(lease *core.Lease) (err error) {
+	return guard.ReleaseBy(r.Context(), func(lease *core.Lease) (err error) {
 		switch {
 		case data != nil:
 			err = a.lease.ReleaseWithSpare(r.Context(), data, a.spare(data), ttl)

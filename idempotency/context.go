@@ -8,9 +8,9 @@ import (
 	"net/http"
 	"sync/atomic"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/httpreq"
+	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // An attemptContext leads to the attempt that the request of a context is. It knows the server, too:
@@ -25,7 +25,7 @@ func (c *attemptContext) Value(key any) any {
 	case attemptKey{}:
 		return c.a
 	case http.ServerContextKey:
-		return httpreq.ServerValue(c.a.server)
+		return request.ServerValue(c.a.server)
 	}
 	return c.Context.Value(key)
 }
@@ -77,7 +77,7 @@ func (c *runContext) follow() {
 
 // interruption returns why the context ended before the handler did, or that of a guard further in;
 // nil: neither did.
-func (c *runContext) interruption() error { return adapter.Interruption(c.ctx) }
+func (c *runContext) interruption() error { return guard.Interruption(c.ctx) }
 
 func (c *runContext) end() {
 	c.cancel(context.Canceled)

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
-	"github.com/reqlock/reqlock/internal/httpreq"
 	"github.com/reqlock/reqlock/internal/loglimit"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -65,9 +64,9 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 		next(r, nil)
 		return
 	}
-	a := &attempt{g: g, server: httpreq.Server(r.Context()), outer: attemptFrom(r.Context())}
+	a := &attempt{g: g, server: request.Server(r.Context()), outer: attemptFrom(r.Context())}
 	own := r.WithContext(&attemptContext{r.Context(), a})
-	defer adapter.KeepForm(r, own)
+	defer request.KeepForm(r, own)
 	defer a.dropAnswer()
 	g.guard.Serve(w, own, func(_ http.ResponseWriter, r *http.Request) { a.run(r, next) })
 }
@@ -75,9 +74,9 @@ func (g *Guard) Serve(w http.ResponseWriter, r *http.Request, next func(*http.Re
 // WarnDropped logs that the client does not get all of an answer, and what to change. A route is
 // logged once a minute. It is for adapters whose framework can send another answer in between.
 func (g *Guard) WarnDropped(r *http.Request, change string) {
-	if g.drops.Allow(httpreq.Method(r) + " " + r.Pattern) {
+	if g.drops.Allow(request.Method(r) + " " + r.Pattern) {
 		g.cfg.Logger.Warn("reqlock: idempotency: the client does not get all that a handler has written",
-			"method", httpreq.Method(r), "pattern", r.Pattern, "change", change)
+			"method", request.Method(r), "pattern", r.Pattern, "change", change)
 	}
 }
 
@@ -86,7 +85,7 @@ func (g *Guard) WarnDropped(r *http.Request, change string) {
 func (g *Guard) warnOrder(r *http.Request) {
 	g.order.Do(func() {
 		g.cfg.Logger.Warn("reqlock: idempotency: a lock is around the idempotency guard, so replays wait for it; mount idempotency outside the lock",
-			"method", httpreq.Method(r), "pattern", r.Pattern)
+			"method", request.Method(r), "pattern", r.Pattern)
 	})
 }
 

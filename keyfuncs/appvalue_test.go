@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 func TestValue(t *testing.T) {
@@ -33,7 +31,7 @@ func TestValue(t *testing.T) {
 	} {
 		key, err := Value("session user", func(*http.Request) any { return value })(get("/"))
 		want.check(t, key, err)
-		if detail, ok := keyerror.Detail(err); ok {
+		if detail, ok := Detail(err); ok {
 			t.Errorf("%v: clients see %q", value, detail)
 		}
 	}
@@ -81,7 +79,7 @@ func TestClaim(t *testing.T) {
 			}
 			key, err := Claim(func(*http.Request) map[string]any { return claims }, strings.Fields(path)...)(get("/"))
 			want.check(t, key, err)
-			if detail, ok := keyerror.Detail(err); ok {
+			if detail, ok := Detail(err); ok {
 				t.Errorf("%s: clients see %q", path, detail)
 			}
 		}

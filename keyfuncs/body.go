@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // defaultMaxBody is the largest body, in bytes, without [MaxBody].
@@ -47,8 +47,8 @@ func newBodyReader(call, source string, options []BodyOption) *bodyReader {
 // read from the client again. A body that is too large, or fails, still reads the same, up to the
 // same error.
 func (b *bodyReader) read(r *http.Request) ([]byte, error) {
-	data, err := bodybudget.Read(r, b.limit)
-	if errors.Is(err, bodybudget.ErrTooLarge) {
+	data, err := request.ReadBody(r, b.limit)
+	if errors.Is(err, request.ErrBodyTooLarge) {
 		return nil, b.tooLarge
 	}
 	return data, err

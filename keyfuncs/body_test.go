@@ -14,8 +14,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/keyerror"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // post returns a request with a body of unknown length.
@@ -175,7 +174,7 @@ func checkTooLarge(t *testing.T, key string, err error, limit int64) {
 	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrMissing) {
 		t.Errorf("%v is of another kind as well", err)
 	}
-	if detail, ok := keyerror.Detail(err); !ok || !strings.HasSuffix(detail, fmt.Sprintf(", is larger than %d bytes", limit)) {
+	if detail, ok := Detail(err); !ok || !strings.HasSuffix(detail, fmt.Sprintf(", is larger than %d bytes", limit)) {
 		t.Errorf("detail %q", detail)
 	}
 }
@@ -236,7 +235,7 @@ func TestBody(t *testing.T) {
 		t.Errorf("no body: %q, %v", body, err)
 	}
 	r := post(strings.NewReader("1234"))
-	if body, err := read(r); string(body) != "1234" || err != nil || !bodybudget.IsRead(r) {
+	if body, err := read(r); string(body) != "1234" || err != nil || !request.IsBodyRead(r) {
 		t.Errorf("%q, %v", body, err)
 	}
 	r = post(strings.NewReader("12345"))

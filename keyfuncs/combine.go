@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // Const returns the same key for every request. Use it for one lock around a whole route, or in
@@ -148,7 +146,7 @@ func FirstOf(sources ...Func) Func {
 			case err == nil && key != "":
 				return fmt.Sprintf("%d%c%s", i+1, separator, key), nil
 			}
-			detail, ok := keyerror.Detail(err)
+			detail, ok := Detail(err)
 			if !ok {
 				detail = fmt.Sprintf("source %d has no key", i+1)
 			}

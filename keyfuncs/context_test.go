@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 type userKey struct{}
@@ -48,7 +46,7 @@ func TestContextOfAnotherType(t *testing.T) {
 		if text := "reqlock: keyfuncs: context value keyfuncs.userKey is of type " + want + "; want a string, an integer or a fmt.Stringer"; key != "" || err == nil || err.Error() != text {
 			t.Errorf("%q, %v; want the error %q", key, err, text)
 		}
-		if _, ok := keyerror.Detail(err); ok || errors.Is(err, ErrMissing) || errors.Is(err, ErrInvalid) {
+		if _, ok := Detail(err); ok || errors.Is(err, ErrMissing) || errors.Is(err, ErrInvalid) {
 			t.Errorf("%v is the program's mistake, and none of the client's business", err)
 		}
 	}

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/reqlock/reqlock/internal/bodybudget"
-	"github.com/reqlock/reqlock/internal/keyerror"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A Func derives a key from a request. The key is not empty if the error is nil.
@@ -35,19 +34,8 @@ var (
 
 	// ErrBusy means that the body does not fit into memory together with the bodies of other
 	// requests; see guard.SetBodyBudget. Guards answer it with 503.
-	ErrBusy = bodybudget.ErrBusy
+	ErrBusy = request.ErrBusy
 )
-
-// newError returns one of the errors above with a text for one source. Sources create their errors
-// when they are constructed, so that a refusal allocates nothing.
-func newError(kind error, format string, args ...any) error {
-	return keyerror.New(kind, format, args...)
-}
-
-// newHiddenError is newError for a source that only logs name.
-func newHiddenError(kind error, format string, args ...any) error {
-	return keyerror.NewHidden(kind, format, args...)
-}
 
 // misuse panics for a wrong constructor call. call is the call as the program wrote it. why names
 // the mistake and its correction.

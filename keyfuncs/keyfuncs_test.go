@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 func TestDetail(t *testing.T) {
@@ -22,7 +20,7 @@ func TestDetail(t *testing.T) {
 		"a sentinel":  {ErrMissing, "", false},
 		"the program": {errors.New("secret"), "", false},
 	} {
-		if detail, ok := keyerror.Detail(test.err); detail != test.detail || ok != test.ok {
+		if detail, ok := Detail(test.err); detail != test.detail || ok != test.ok {
 			t.Errorf("%s: Detail = %q, %v; want %q, %v", name, detail, ok, test.detail, test.ok)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/internal/pattern"
 )
 
@@ -58,15 +57,15 @@ func notAWildcard(name string) (why string) {
 
 // noWildcard names the wildcards of the route: name may be misspelt.
 func noWildcard(source, route, name string) error {
-	err := keyerror.New(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, route)
+	err := newError(ErrNoRoute, "%s is unknown: the route's pattern %q has no wildcard of that name", source, route)
 	switch names := wildcards(route); len(names) {
 	case 0:
-		return err.WithRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", route, name)
+		return err.withRemedy("the route's pattern %q has no wildcards: add %q to it, or make the key of something else", route, name)
 	default:
 		for i, name := range names {
 			names[i] = strconv.Quote(name)
 		}
-		return err.WithRemedy("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
+		return err.withRemedy("the wildcards of the route's pattern %q are %s: use one of them in the key, or add %q to the pattern",
 			route, strings.Join(names, ", "), name)
 	}
 }

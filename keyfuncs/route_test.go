@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // through sends a request through a ServeMux with one route and returns the result of a Func inside
@@ -173,19 +171,19 @@ func TestRemedy(t *testing.T) {
 		r.Pattern = pattern
 		for name, fn := range map[string]Func{"PathValue": PathValue("order"), "Template": Template("order:{path.order}"), "Join": Join(Const("a"), PathValue("order"))} {
 			_, err := fn(r)
-			change, ok := keyerror.Remedy(err)
+			change, ok := Remedy(err)
 			if !ok || !strings.Contains(change, want) || !errors.Is(err, ErrNoRoute) {
 				t.Errorf("%s, %s: %v, change %q; want %q", pattern, name, err, change, want)
 			}
 		}
 	}
 	for _, err := range []error{nil, ErrNoRoute, errors.New("other")} {
-		if change, ok := keyerror.Remedy(err); ok {
+		if change, ok := Remedy(err); ok {
 			t.Errorf("%v: change %q", err, change)
 		}
 	}
 	_, err := PathValue("order")(get("/o/42"))
-	if change, ok := keyerror.Remedy(err); ok {
+	if change, ok := Remedy(err); ok {
 		t.Errorf("no route has been matched: change %q; want none", change)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/reqlock/reqlock/internal/keyerror"
 )
 
 // refusals are the errors of one source, such as "header X-Tenant".
@@ -13,12 +11,12 @@ type refusals struct {
 	missing, empty, repeated, notUTF8, control error
 }
 
-func refusalsOf(source string) refusals { return newRefusals(keyerror.New, source) }
+func refusalsOf(source string) refusals { return newRefusals(newError, source) }
 
 // hiddenRefusalsOf is refusalsOf for a source inside the program: only logs name it.
-func hiddenRefusalsOf(source string) refusals { return newRefusals(keyerror.NewHidden, source) }
+func hiddenRefusalsOf(source string) refusals { return newRefusals(newHiddenError, source) }
 
-func newRefusals(newError func(kind error, format string, args ...any) *keyerror.Error, source string) refusals {
+func newRefusals(newError func(kind error, format string, args ...any) *sourceError, source string) refusals {
 	return refusals{
 		missing:  newError(ErrMissing, "%s is missing", source),
 		empty:    newError(ErrMissing, "%s is empty", source),

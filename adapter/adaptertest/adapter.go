@@ -27,7 +27,7 @@ type Adapter struct {
 	Serve func(srv Server, locks *core.Client, routes ...Route) (stop func(context.Context) error)
 
 	// TellsStatus reports whether guard.Outcome has the status of the handler's answer; see
-	// adapter.SetStatus.
+	// guard.SetStatus.
 	TellsStatus bool
 
 	// LeavesErrors reports whether a handler of the framework can end with an error, for middleware

@@ -11,7 +11,7 @@ import (
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/bodybudget"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -27,8 +27,8 @@ func (e *env) budget(bytes int64) {
 	guard.SetBodyBudget(bytes)
 	e.ends = append(e.ends, func() {
 		guard.SetBodyBudget(0)
-		if !within(e.patience, func() bool { return bodybudget.Used() == 0 }) {
-			e.Errorf("%d bytes of the body budget are still taken", bodybudget.Used())
+		if !within(e.patience, func() bool { return request.BudgetUsed() == 0 }) {
+			e.Errorf("%d bytes of the body budget are still taken", request.BudgetUsed())
 		}
 	})
 }
@@ -93,7 +93,7 @@ func budgetBusy(e *env) {
 	})
 	s := e.serve(routes...)
 	stalled := s.stall("/hash/1", 70_000, 50_000)
-	e.eventually("half of the budget is taken", func() bool { return bodybudget.Used() > 50_000-bodybudget.Exempt })
+	e.eventually("half of the budget is taken", func() bool { return request.BudgetUsed() > 50_000-request.Exempt })
 	post := func(path string, size int, chunked bool) answer {
 		r := s.reading(path, types[path], size)
 		r.Header.Set("X-User", fmt.Sprint(size, chunked))
@@ -123,7 +123,7 @@ func budgetBusy(e *env) {
 	if err := stalled.Close(); err != nil {
 		e.Error(err)
 	}
-	e.eventually("the room of the stalled body is returned", func() bool { return bodybudget.Used() == 0 })
+	e.eventually("the room of the stalled body is returned", func() bool { return request.BudgetUsed() == 0 })
 	for _, path := range readerPaths {
 		for _, chunked := range []bool{false, true} {
 			post(path, large, chunked).want(e, 200, "")
@@ -135,7 +135,7 @@ func budgetGivenBack(e *env) {
 	const size = 60_000
 	e.budget(100_000)
 	routes, types := e.readers(func(w http.ResponseWriter, r *http.Request) {
-		if bodybudget.Used() == 0 {
+		if request.BudgetUsed() == 0 {
 			e.Errorf("%s: nothing is taken while the handler runs", r.URL.Path)
 		}
 		panic(http.ErrAbortHandler)
@@ -147,11 +147,11 @@ func budgetGivenBack(e *env) {
 				e.Errorf("%s: answer %d %s", path, a.status, a.body)
 			}
 			if path == "/skip/1" {
-				e.eventually("the skipped request has ended", func() bool { return bodybudget.Used() == 0 })
+				e.eventually("the skipped request has ended", func() bool { return request.BudgetUsed() == 0 })
 				continue
 			}
 			e.outcome()
-			e.eventually("the room is given back", func() bool { return bodybudget.Used() == 0 })
+			e.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
 		}
 	}
 }
@@ -170,7 +170,7 @@ func budgetHeld(e *env) {
 	e.outcome()
 	inside.leave()
 	e.outcome()
-	e.eventually("the room is given back", func() bool { return bodybudget.Used() == 0 })
+	e.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
 	second := s.start(s.paying(strings.Repeat("x", size), other))
 	g.next().leave()
 	second.answer().want(e, 200, "done")
@@ -209,12 +209,12 @@ func stalledUploads(e *env) {
 			}
 			refused++
 		}
-		return bodybudget.Used() == int64(uploads-refused)*(size-bodybudget.Exempt)
+		return request.BudgetUsed() == int64(uploads-refused)*(size-request.Exempt)
 	})
-	if refused == uploads || refused < uploads-bodybudget.Default/(size-bodybudget.Exempt) {
+	if refused == uploads || refused < uploads-request.DefaultBudget/(size-request.Exempt) {
 		e.Errorf("%d of %d uploads were refused", refused, uploads)
 	}
-	if grown := int64(heap()) - int64(before); grown > bodybudget.Default+slack {
+	if grown := int64(heap()) - int64(before); grown > request.DefaultBudget+slack {
 		e.Errorf("%d stalled uploads hold %d bytes more", uploads, grown)
 	} else {
 		e.Logf("%d of %d uploads are refused, the heap has grown by %d MiB", refused, uploads, grown>>20)

@@ -19,7 +19,6 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -32,10 +31,10 @@ var costs = map[string]struct {
 	guard float64 // of the adapter and package guard: the request, its context, and the lock's name
 	all   float64 // with those of core, and of the Redis client for both commands
 }{
-	hosts.ServeMux.Name: {3, 17},
-	hosts.Chi.Name:      {3, 17},
-	hosts.Gin.Name:      {7, 21}, // two more are the map of net/http for path values
-	hosts.Echo.Name:     {8, 22}, // as in Gin, and Echo calls its middleware for each request
+	adaptertest.ServeMux.Name: {3, 17},
+	adaptertest.Chi.Name:      {3, 17},
+	adaptertest.Gin.Name:      {7, 21}, // two more are the map of net/http for path values
+	adaptertest.Echo.Name:     {8, 22}, // as in Gin, and Echo calls its middleware for each request
 }
 
 // mostOfFirstRun bounds the allocations that idempotency adds to the first request of a key.

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/reqlock/reqlock/internal/hosts"
 )
 
 var write = flag.Bool("write", false, "rewrite the table of docs/conformance.md")
@@ -40,21 +38,21 @@ func TestDocument(t *testing.T) {
 }
 
 func tableOfHosts(t *testing.T) string {
-	all := hosts.All()
+	all := Hosts()
 	suite := wholeSuite()
 	var text strings.Builder
 	var reasons []string
-	line := func(first string, cell func(hosts.Host) string) {
+	line := func(first string, cell func(Host) string) {
 		fmt.Fprintf(&text, "| %s |", first)
 		for _, h := range all {
 			fmt.Fprintf(&text, " %s |", cell(h))
 		}
 		text.WriteByte('\n')
 	}
-	line("", func(h hosts.Host) string { return h.Name })
-	line("---", func(hosts.Host) string { return "---" })
+	line("", func(h Host) string { return h.Name })
+	line("---", func(Host) string { return "---" })
 	for _, s := range suite {
-		line(strings.ReplaceAll(s.name, "|", `\|`), func(h hosts.Host) string {
+		line(strings.ReplaceAll(s.name, "|", `\|`), func(h Host) string {
 			reason := h.Exceptions[s.name]
 			if reason == "" {
 				return "✓"

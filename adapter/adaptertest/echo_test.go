@@ -13,11 +13,10 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.Echo.Name, Router: echoRouter(func(*echo.Echo) {}), Exceptions: hosts.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: adaptertest.Echo.Name, Router: echoRouter(func(*echo.Echo) {}), Exceptions: adaptertest.Echo.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
 
 // echoRouter returns a Router for instances of Echo that set has set up.
 func echoRouter(set func(*echo.Echo)) func(*core.Client, ...adaptertest.Route) http.Handler {

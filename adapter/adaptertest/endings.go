@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
@@ -140,7 +139,7 @@ func handlerGoexits(e *env) {
 // releasesBy is a handler whose ReleaseBy never returns.
 func releasesBy(e *env, never func()) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		err := adapter.ReleaseBy(r.Context(), func(*core.Lease) error { never(); return nil })
+		err := guard.ReleaseBy(r.Context(), func(*core.Lease) error { never(); return nil })
 		e.Errorf("ReleaseBy returned %v", err)
 	}
 }

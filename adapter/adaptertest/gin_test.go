@@ -10,13 +10,12 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
 )
 
 func init() { gin.SetMode(gin.TestMode) }
 
-var onGin = adaptertest.Adapter{Name: hosts.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), Exceptions: hosts.Gin.Exceptions, TellsStatus: true, LeavesErrors: true}
+var onGin = adaptertest.Adapter{Name: adaptertest.Gin.Name, Router: ginRouter(func(*gin.Engine) {}), Exceptions: adaptertest.Gin.Exceptions, TellsStatus: true, LeavesErrors: true}
 
 // ginRouter returns a Router for engines that set has set up.
 func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) http.Handler {

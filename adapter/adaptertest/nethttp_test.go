@@ -12,13 +12,12 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
 var (
-	onMux = adaptertest.Adapter{Name: hosts.ServeMux.Name, Router: muxRouter}
-	onChi = adaptertest.Adapter{Name: hosts.Chi.Name, Router: chiRouter(), Rest: "*"}
+	onMux = adaptertest.Adapter{Name: adaptertest.ServeMux.Name, Router: muxRouter}
+	onChi = adaptertest.Adapter{Name: adaptertest.Chi.Name, Router: chiRouter(), Rest: "*"}
 )
 
 func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {

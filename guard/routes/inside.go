@@ -1,12 +1,12 @@
 package routes
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 
-	"github.com/reqlock/reqlock/internal/keyerror"
 	"github.com/reqlock/reqlock/internal/pattern"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -28,14 +28,32 @@ func (g *generation[S]) inside(file string, r *http.Request) error {
 		}
 		for _, path := range paths {
 			if g.paths[i].MatchString(path) {
-				return keyerror.New(keyfuncs.ErrNoRoute, "the route is unknown: the router has matched %q so far, and the path is that of the row %q in %s, line %d",
-					r.Pattern, row.name(), file, row.Line).
-					WithRemedy("wrap the handler of the route %q instead of a router that has it; if it is %q that serves this path, give the row a method that %q does not have",
-						row.name(), r.Pattern, r.Pattern)
+				return &tooFarOut{matched: r.Pattern, row: row.name(), file: file, line: row.Line}
 			}
 		}
 	}
 	return nil
+}
+
+// A tooFarOut error says that a guard is around a router, and that the row of the request is that of
+// a route inside it.
+type tooFarOut struct {
+	matched, row string
+	file         string
+	line         int
+}
+
+func (e *tooFarOut) Error() string {
+	return fmt.Sprintf("reqlock: routes: the route is unknown: the router has matched %q so far, and the path is that of the row %q in %s, line %d",
+		e.matched, e.row, e.file, e.line)
+}
+
+func (e *tooFarOut) Unwrap() error { return keyfuncs.ErrNoRoute }
+
+// Remedy says what to change in the program, for the log of the guard.
+func (e *tooFarOut) Remedy() string {
+	return fmt.Sprintf("wrap the handler of the route %q instead of a router that has it; if it is %q that serves this path, give the row a method that %q does not have",
+		e.row, e.matched, e.matched)
 }
 
 // pathsIn returns the forms of the path that a router further inside may match: decoded or not, and

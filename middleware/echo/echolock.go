@@ -71,7 +71,7 @@ func underLock(g *guard.Guard) server {
 			err = next(c)
 			// Otherwise Echo answers the error after all middleware.
 			if err == nil || c.Response().Committed {
-				adapter.SetStatus(r.Context(), c.Response().Status)
+				guard.SetStatus(r.Context(), c.Response().Status)
 			}
 		})
 		return err

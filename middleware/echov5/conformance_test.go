@@ -13,11 +13,10 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	echolock "github.com/reqlock/reqlock/middleware/echov5"
 )
 
-var onEcho = adaptertest.Adapter{Name: hosts.EchoV5.Name, Router: echoRouter(echo.New), Exceptions: hosts.EchoV5.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
+var onEcho = adaptertest.Adapter{Name: adaptertest.EchoV5.Name, Router: echoRouter(echo.New), Exceptions: adaptertest.EchoV5.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*"}
 
 func TestMain(m *testing.M) { adaptertest.Main(m, onEcho) }
 

@@ -68,7 +68,7 @@ func underLock(g *guard.Guard) server {
 			err = next(c)
 			// Otherwise Echo answers the error after all middleware.
 			if response, unknown := echo.UnwrapResponse(c.Response()); unknown == nil && (err == nil || response.Committed) {
-				adapter.SetStatus(r.Context(), response.Status)
+				guard.SetStatus(r.Context(), response.Status)
 			}
 		})
 		return err

@@ -13,12 +13,11 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
 
 var onFiber = adaptertest.Adapter{
-	Name: hosts.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: hosts.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
+	Name: adaptertest.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: adaptertest.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
 	Goroutines: []string{
 		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server

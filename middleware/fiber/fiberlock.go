@@ -73,7 +73,7 @@ func underLock(g *guard.Guard, next func(fiber.Ctx) error) served {
 			c.SetContext(r.Context())
 			// Otherwise Fiber answers the error after all middleware.
 			if err = w.run(r, next); err == nil {
-				adapter.SetStatus(r.Context(), c.Response().StatusCode())
+				guard.SetStatus(r.Context(), c.Response().StatusCode())
 			}
 		})
 		return err

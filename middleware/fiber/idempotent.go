@@ -9,8 +9,8 @@ import (
 	"strconv"
 
 	"github.com/gofiber/fiber/v3"
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
 )
 
@@ -62,7 +62,7 @@ func record(w *writer, r *http.Request, rec *idempotency.Recorder, next func(fib
 			return err
 		}
 	}
-	if adapter.Interruption(r.Context()) != nil && untouched() { // it was interrupted, and has answered nothing
+	if guard.Interruption(r.Context()) != nil && untouched() { // it was interrupted, and has answered nothing
 		return nil
 	}
 	status := answer.StatusCode()

@@ -51,7 +51,7 @@ func underLock(g *guard.Guard) server {
 			ran = next(c, r)
 			// Otherwise middleware further out may answer the error.
 			if c.Writer.Written() || len(c.Errors) == errs {
-				adapter.SetStatus(r.Context(), c.Writer.Status())
+				guard.SetStatus(r.Context(), c.Writer.Status())
 			}
 		})
 		return ran

@@ -4,8 +4,8 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
 )
 
@@ -57,7 +57,7 @@ func runOnce(g *idempotency.Guard) server {
 				// Middleware further out may answer the errors, in its own way.
 				rec.Failed()
 				outer.ResponseWriter.WriteHeader(w.Status())
-			case adapter.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
+			case guard.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
 				// It was interrupted, and has answered nothing.
 			default:
 				w.WriteHeaderNow()

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"reflect"
 
-	"github.com/reqlock/reqlock/adapter"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 )
@@ -42,7 +41,7 @@ func underLock(g *guard.Guard) server {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r)
-			adapter.SetStatus(r.Context(), status(w))
+			guard.SetStatus(r.Context(), status(w))
 		})
 	}
 }

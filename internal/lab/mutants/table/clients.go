@@ -32,7 +32,7 @@ var clientMutants = []Mutant{
 	},
 	{
 		Promise: "a client that does not fit never fails open",
-		File:    "guard/problem.go",
+		File:    "guard/refusal.go",
 		Old:     ", errors.Is(err, core.ErrMisconfigured):",
 		New:     ":",
 		Nets:    []string{"guard TestMisfit_NeverFailsOpen"},

@@ -10,11 +10,10 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/internal/hosts"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-var onHTTPRouter = adaptertest.Adapter{Name: hosts.HTTPRouter.Name, Router: httprouterRouter}
+var onHTTPRouter = adaptertest.Adapter{Name: adaptertest.HTTPRouter.Name, Router: httprouterRouter}
 
 // matchedByHTTPRouter is for one route: httprouter does not tell its pattern.
 func matchedByHTTPRouter(pattern string) httplock.Match {

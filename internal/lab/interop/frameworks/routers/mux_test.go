@@ -8,11 +8,10 @@ import (
 	"github.com/gorilla/mux"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/hosts"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-var onMux = adaptertest.Adapter{Name: hosts.Mux.Name, Router: muxRouter(func(*mux.Router) {})}
+var onMux = adaptertest.Adapter{Name: adaptertest.Mux.Name, Router: muxRouter(func(*mux.Router) {})}
 
 func matchedByMux(r *http.Request) (string, map[string]string) {
 	pattern, err := mux.CurrentRoute(r).GetPathTemplate()

@@ -1,5 +1,4 @@
-// Package bodybudget reads request bodies into memory within a budget for the whole process.
-package bodybudget
+package request
 
 import (
 	"errors"
@@ -8,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Default is the budget in bytes until Set changes it.
-const Default = 64 << 20
+// DefaultBudget is the budget in bytes until SetBudget changes it.
+const DefaultBudget = 64 << 20
 
 // Exempt is how many bytes of each body do not count. net/http has buffers of that size per
 // connection anyway, and small requests get through when stalled uploads use up the budget.
@@ -23,21 +22,21 @@ var (
 	used   atomic.Int64
 )
 
-func init() { Set(0) }
+func init() { SetBudget(0) }
 
-// Set changes the budget. 0 means Default, -1 no limit. Bodies in memory stay there.
-func Set(bytes int64) {
+// SetBudget changes the budget. 0 means DefaultBudget, -1 no limit. Bodies in memory stay there.
+func SetBudget(bytes int64) {
 	switch bytes {
 	case 0:
-		bytes = Default
+		bytes = DefaultBudget
 	case -1:
 		bytes = math.MaxInt64 - Exempt
 	}
 	budget.Store(bytes)
 }
 
-// Used returns how many bytes of the budget are in use.
-func Used() int64 { return used.Load() }
+// BudgetUsed returns how many bytes of the budget are in use.
+func BudgetUsed() int64 { return used.Load() }
 
 // largest returns the size of the largest body that fits into an unused budget. Its buffer has one
 // byte more.

@@ -1,4 +1,4 @@
-package hosts
+package adaptertest
 
 // The reasons of Caddy's exceptions.
 const (

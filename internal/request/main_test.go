@@ -1,4 +1,4 @@
-package bodybudget
+package request
 
 import (
 	"testing"

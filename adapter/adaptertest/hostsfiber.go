@@ -1,4 +1,4 @@
-package hosts
+package adaptertest
 
 // The reasons of Fiber's exceptions.
 const (

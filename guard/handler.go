@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/section"
 )
 
 // ErrMaxHold is the cause of a handler's context that ended because of Config.MaxHold.
@@ -15,11 +14,11 @@ var ErrMaxHold = errors.New("reqlock: guard: the request has held its lock for M
 // keys it stands for all their locks (core.MultiLock). There is none outside a guard, if the guard
 // ran the handler without a lock, and after Release and Detach.
 func LeaseFrom(ctx context.Context) (*core.Lease, bool) {
-	s := section.From(ctx)
+	s := sectionOf(ctx)
 	if s == nil {
 		return nil, false
 	}
-	lease := s.Lease()
+	lease := s.held()
 	return lease, lease != nil
 }
 
@@ -40,10 +39,10 @@ func Release(ctx context.Context) error {
 // handler's context no longer does. It still ends when the handler returns, and MaxHold no longer
 // applies. false: there is no lock.
 func Detach(ctx context.Context) (*core.Lease, bool) {
-	s := section.From(ctx)
+	s := sectionOf(ctx)
 	if s == nil {
 		return nil, false
 	}
-	lease := s.Detach(ctx)
+	lease := s.detach(ctx)
 	return lease, lease != nil
 }

@@ -1,4 +1,4 @@
-package bodybudget
+package request
 
 import (
 	"context"
@@ -36,16 +36,16 @@ func post(body io.Reader, length int64) (*http.Request, *owned) {
 // within sets the budget for one test, which must return all of it.
 func within(t *testing.T, bytes int64) {
 	t.Helper()
-	Set(bytes)
+	SetBudget(bytes)
 	t.Cleanup(func() {
-		Set(0)
-		if Used() != 0 {
-			t.Errorf("%d bytes are still in use", Used())
+		SetBudget(0)
+		if BudgetUsed() != 0 {
+			t.Errorf("%d bytes are still in use", BudgetUsed())
 		}
 	})
 }
 
-func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
+func TestReadBody_TakesRoomAsTheBodyArrives(t *testing.T) {
 	within(t, 1<<20)
 	const size = 1_000_000
 	for _, length := range []int64{size, -1} {
@@ -53,7 +53,7 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 		r, b := post(in, length)
 		done := make(chan error, 1)
 		go func() {
-			_, err := Read(r, 2*size)
+			_, err := ReadBody(r, 2*size)
 			done <- err
 		}()
 		sent := 0
@@ -62,7 +62,7 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent += part // all of it was read, but the buffer may not have grown yet
-			if used := int(Used()); used > max(2*sent-Exempt, 0) || used < sent/2-Exempt {
+			if used := int(BudgetUsed()); used > max(2*sent-Exempt, 0) || used < sent/2-Exempt {
 				t.Errorf("%d bytes have arrived, %d are in use", sent, used)
 			}
 		}
@@ -73,20 +73,20 @@ func TestRead_TakesRoomAsTheBodyArrives(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
-		if length == size && Used() > size+1-Exempt {
-			t.Errorf("%d bytes are in use for a body of %d", Used(), size)
+		if length == size && BudgetUsed() > size+1-Exempt {
+			t.Errorf("%d bytes are in use for a body of %d", BudgetUsed(), size)
 		}
 		b.account.Close()
-		if Used() != 0 {
-			t.Errorf("%d bytes are in use after Close", Used())
+		if BudgetUsed() != 0 {
+			t.Errorf("%d bytes are in use after Close", BudgetUsed())
 		}
 	}
 }
 
-func TestRead_NoRoom(t *testing.T) {
+func TestReadBody_NoRoom(t *testing.T) {
 	within(t, 100_000)
 	first, owner := post(strings.NewReader(strings.Repeat("x", 70_000)), 70_000)
-	if _, err := Read(first, 1<<20); err != nil {
+	if _, err := ReadBody(first, 1<<20); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.Repeat("0123456789", 4000)
@@ -94,11 +94,11 @@ func TestRead_NoRoom(t *testing.T) {
 	for _, length := range []int64{-1, int64(len(text))} {
 		r, b := post(strings.NewReader(text), length)
 		for range 2 {
-			if data, err := Read(r, 1<<20); data != nil || !errors.Is(err, ErrBusy) {
+			if data, err := ReadBody(r, 1<<20); data != nil || !errors.Is(err, ErrBusy) {
 				t.Errorf("%d bytes, %v; want ErrBusy", len(data), err)
 			}
 		}
-		if IsRead(r) {
+		if IsBodyRead(r) {
 			t.Error("the body counts as read")
 		}
 		defer b.account.Close()
@@ -106,23 +106,23 @@ func TestRead_NoRoom(t *testing.T) {
 	}
 	small, b := post(strings.NewReader(text[:Exempt-1]), Exempt-1)
 	defer b.account.Close()
-	if data, err := Read(small, 1<<20); len(data) != Exempt-1 || err != nil {
+	if data, err := ReadBody(small, 1<<20); len(data) != Exempt-1 || err != nil {
 		t.Errorf("a small body: %d bytes, %v", len(data), err)
 	}
 	owner.account.Close()
-	if data, err := Read(later, 1<<20); string(data) != text || err != nil || !IsRead(later) {
+	if data, err := ReadBody(later, 1<<20); string(data) != text || err != nil || !IsBodyRead(later) {
 		t.Errorf("when there is room again: %d bytes, %v", len(data), err)
 	}
 }
 
 // A request that continues after ErrBusy finds its body unchanged.
-func TestRead_NoRoomForTheRest(t *testing.T) {
+func TestReadBody_NoRoomForTheRest(t *testing.T) {
 	within(t, 10_000)
 	text := strings.Repeat("0123456789", 4000)
 	r, b := post(iotest.HalfReader(strings.NewReader(text)), -1)
 	defer b.account.Close()
 	var tooLarge *http.MaxBytesError
-	if _, err := Read(r, 1<<20); !errors.As(err, &tooLarge) || tooLarge.Limit != 10_000+Exempt-1 {
+	if _, err := ReadBody(r, 1<<20); !errors.As(err, &tooLarge) || tooLarge.Limit != 10_000+Exempt-1 {
 		t.Errorf("%v, want *http.MaxBytesError", err)
 	}
 	if got, err := io.ReadAll(r.Body); string(got) != text || err != nil {
@@ -137,13 +137,13 @@ func TestRead_NoRoomForTheRest(t *testing.T) {
 }
 
 // A body that can never fit is refused as too large, not as busy.
-func TestRead_LargerThanTheBudget(t *testing.T) {
+func TestReadBody_LargerThanTheBudget(t *testing.T) {
 	const most = 10_000 + Exempt - 1
 	within(t, 10_000)
 	for _, size := range []int{most, most + 1} {
 		for _, length := range []int64{int64(size), -1} {
 			r, b := post(strings.NewReader(strings.Repeat("x", size)), length)
-			data, err := Read(r, 1<<20)
+			data, err := ReadBody(r, 1<<20)
 			var tooLarge *http.MaxBytesError
 			if fits := size == most; fits && (len(data) != size || err != nil) || !fits && (!errors.As(err, &tooLarge) || tooLarge.Limit != most) {
 				t.Errorf("%d bytes, of which the length is known to be %d: %d, %v", size, length, len(data), err)
@@ -156,7 +156,7 @@ func TestRead_LargerThanTheBudget(t *testing.T) {
 func TestSet_NoBound(t *testing.T) {
 	within(t, -1)
 	r, b := post(strings.NewReader(strings.Repeat("x", 100_000)), 100_000)
-	if _, err := Read(r, 1<<63-1); err != nil {
+	if _, err := ReadBody(r, 1<<63-1); err != nil {
 		t.Error(err)
 	}
 	b.account.Close()
@@ -164,11 +164,11 @@ func TestSet_NoBound(t *testing.T) {
 }
 
 // A wrong Content-Length changes nothing.
-func TestRead_WrongLength(t *testing.T) {
+func TestReadBody_WrongLength(t *testing.T) {
 	within(t, 0)
 	for _, length := range []int64{0, 1, 5000} {
 		r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), length)
-		if data, err := Read(r, 1<<20); len(data) != 20_000 || err != nil {
+		if data, err := ReadBody(r, 1<<20); len(data) != 20_000 || err != nil {
 			t.Errorf("%d bytes, %v", len(data), err)
 		}
 		b.account.Close()
@@ -180,18 +180,18 @@ func TestAccount_AfterClose(t *testing.T) {
 	within(t, 0)
 	r, b := post(strings.NewReader(strings.Repeat("x", 20_000)), -1)
 	b.account.Close()
-	if _, err := Read(r, 1<<20); err != nil || Used() != 0 {
-		t.Errorf("%d bytes are in use, %v", Used(), err)
+	if _, err := ReadBody(r, 1<<20); err != nil || BudgetUsed() != 0 {
+		t.Errorf("%d bytes are in use, %v", BudgetUsed(), err)
 	}
 }
 
 // Without a guard, the budget is given back when the request's context ends.
-func TestRead_WithoutOwner(t *testing.T) {
+func TestReadBody_WithoutOwner(t *testing.T) {
 	within(t, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
-	if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
-		t.Fatalf("%d bytes are in use, %v", Used(), err)
+	if _, err := ReadBody(r, 1<<20); err != nil || BudgetUsed() == 0 {
+		t.Fatalf("%d bytes are in use, %v", BudgetUsed(), err)
 	}
 	cancel()
 	eventuallyFree(t, func() {})
@@ -199,12 +199,12 @@ func TestRead_WithoutOwner(t *testing.T) {
 }
 
 // If the context never ends, garbage collection gives the budget back.
-func TestRead_WithoutOwnerAndEnd(t *testing.T) {
+func TestReadBody_WithoutOwnerAndEnd(t *testing.T) {
 	within(t, 0)
 	func() {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 20_000)))
-		if _, err := Read(r, 1<<20); err != nil || Used() == 0 {
-			t.Fatalf("%d bytes are in use, %v", Used(), err)
+		if _, err := ReadBody(r, 1<<20); err != nil || BudgetUsed() == 0 {
+			t.Fatalf("%d bytes are in use, %v", BudgetUsed(), err)
 		}
 		runtime.KeepAlive(r)
 	}()
@@ -213,16 +213,16 @@ func TestRead_WithoutOwnerAndEnd(t *testing.T) {
 
 func eventuallyFree(t *testing.T, help func()) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); Used() != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); BudgetUsed() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d bytes are still in use", Used())
+			t.Fatalf("%d bytes are still in use", BudgetUsed())
 		}
 		help()
 	}
 }
 
 // However many bodies are read at once, they never exceed the budget, and all of it is given back.
-func TestRead_ManyAtATime(t *testing.T) {
+func TestReadBody_ManyAtATime(t *testing.T) {
 	const bytes = 300_000
 	within(t, bytes)
 	var all sync.WaitGroup
@@ -232,8 +232,8 @@ func TestRead_ManyAtATime(t *testing.T) {
 		all.Go(func() {
 			for range 20 {
 				r, b := post(iotest.OneByteReader(strings.NewReader(strings.Repeat("x", 30_000))), -1)
-				_, err := Read(r, 1<<20)
-				if used := Used(); used > bytes {
+				_, err := ReadBody(r, 1<<20)
+				if used := BudgetUsed(); used > bytes {
 					t.Errorf("%d bytes are in use, of %d", used, bytes)
 				}
 				b.account.Close()

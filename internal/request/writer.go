@@ -1,32 +1,6 @@
-// Package httpreq has functions of *http.Request that several packages need.
-package httpreq
+package request
 
-import (
-	"context"
-	"net/http"
-)
-
-// Server returns the server that received the request of ctx; nil: unknown.
-func Server(ctx context.Context) *http.Server {
-	srv, _ := ctx.Value(http.ServerContextKey).(*http.Server)
-	return srv
-}
-
-// ServerValue returns what the context of a request to srv has for http.ServerContextKey.
-func ServerValue(srv *http.Server) any {
-	if srv == nil {
-		return nil
-	}
-	return srv
-}
-
-// KeepForm gives r the multipart form that was parsed with a copy of it: a server removes the
-// temporary files only of the requests it knows.
-func KeepForm(r, copied *http.Request) {
-	if r.MultipartForm == nil {
-		r.MultipartForm = copied.MultipartForm
-	}
-}
+import "net/http"
 
 // Outermost returns the first T among w and the writers that it unwraps to, as
 // http.ResponseController finds it. Call it before the handler runs: a handler may replace the

@@ -1,4 +1,4 @@
-package bodybudget
+package request
 
 import (
 	"context"
@@ -9,20 +9,20 @@ import (
 	"sync/atomic"
 )
 
-// ErrTooLarge means that a body has more bytes than the limit.
-var ErrTooLarge = errors.New("reqlock: the body is too large")
+// ErrBodyTooLarge means that a body has more bytes than the limit.
+var ErrBodyTooLarge = errors.New("reqlock: the body is too large")
 
-// An Owner is a body with its own account. Any other body gets a new account, which is closed when
-// the request's context ends or the body is garbage collected.
-type Owner interface{ BodyAccount() *Account }
+// A BodyOwner is a body with its own account. Any other body gets a new account, which is closed
+// when the request's context ends or the body is garbage collected.
+type BodyOwner interface{ BodyAccount() *Account }
 
-// Read returns the whole body of a request, or nil if there is none, and leaves an equal body in
-// the request. Do not change the result: later calls return the same bytes.
+// ReadBody returns the whole body of a request, or nil if there is none, and leaves an equal body
+// in the request. Do not change the result: later calls return the same bytes.
 //
-// It returns ErrTooLarge if there are more than limit bytes, *http.MaxBytesError if there are more
-// than the whole budget, ErrBusy, or an error of reading the body. The request's body still reads
-// the same after an error.
-func Read(r *http.Request, limit int64) ([]byte, error) {
+// It returns ErrBodyTooLarge if there are more than limit bytes, *http.MaxBytesError if there are
+// more than the whole budget, ErrBusy, or an error of reading the body. The request's body still
+// reads the same after an error.
+func ReadBody(r *http.Request, limit int64) ([]byte, error) {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
@@ -40,8 +40,8 @@ func Read(r *http.Request, limit int64) ([]byte, error) {
 	return b.data, nil
 }
 
-// IsRead reports whether Read has read the whole body of a request.
-func IsRead(r *http.Request) bool {
+// IsBodyRead reports whether ReadBody has read the whole body of a request.
+func IsBodyRead(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	return ok && b.end == io.EOF
 }
@@ -50,7 +50,7 @@ func IsRead(r *http.Request) bool {
 func admit(length, limit int64) error {
 	switch {
 	case length > limit:
-		return ErrTooLarge
+		return ErrBodyTooLarge
 	case length > largest():
 		return &http.MaxBytesError{Limit: largest()}
 	case !hasRoom(length):
@@ -68,7 +68,7 @@ type body struct {
 	account *Account
 	closed  atomic.Bool
 
-	data   []byte // append only, because callers of Read share it
+	data   []byte // append only, because callers of ReadBody share it
 	end    error  // the error after data; nil: the original has more
 	off    int    // read position in data
 	passed bool   // Read has returned bytes beyond data
@@ -76,7 +76,7 @@ type body struct {
 
 func newBody(r *http.Request) *body {
 	b := &body{original: r.Body, length: r.ContentLength}
-	if owner, ok := r.Body.(Owner); ok {
+	if owner, ok := r.Body.(BodyOwner); ok {
 		b.account = owner.BodyAccount()
 		return b
 	}
@@ -86,7 +86,7 @@ func newBody(r *http.Request) *body {
 	return b
 }
 
-// BodyAccount implements Owner.
+// BodyAccount implements BodyOwner.
 func (b *body) BodyAccount() *Account { return b.account }
 
 // fill reads the original to its end, or until data exceeds limit bytes.
@@ -102,7 +102,7 @@ func (b *body) fill(limit int64) error {
 	}
 	switch {
 	case int64(len(b.data)) > limit:
-		return ErrTooLarge
+		return ErrBodyTooLarge
 	case b.end != io.EOF:
 		return b.end
 	}

@@ -1,0 +1,99 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// ErrInvalidConfig matches the errors of Validate.
+var ErrInvalidConfig = errors.New("reqlock: guard: invalid Config")
+
+// Validate reports everything in the Config that can never work.
+func (c Config) Validate() error {
+	var problems []error
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	ways := 0
+	for _, set := range []bool{c.Key != nil, len(c.Keys) > 0, c.Policy != nil} {
+		if set {
+			ways++
+		}
+	}
+	refuse(ways != 1, "set exactly one of Key, Keys and Policy; %d are set", ways)
+	for i, key := range c.Keys {
+		refuse(key == nil, "Keys[%d] is nil", i)
+	}
+	problems = append(problems, checkTimes(c.WaitTime, c.LeaseTime)...)
+	refuse(c.MaxHold < 0, "MaxHold is %s; use 0 for no end, or a positive duration", c.MaxHold)
+	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
+	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
+	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
+	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
+		problems = append(problems, err)
+	}
+	refuse(c.Fenced && c.Mode == ModeRead && c.Policy == nil, "Fenced is set with ModeRead, but readers have no tokens; leave Fenced out, or use ModeReadWrite")
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrInvalidConfig, errors.Join(problems...))
+}
+
+// checkTimes serves both Config and Policy.
+func checkTimes(wait, lease time.Duration) (problems []error) {
+	switch {
+	case wait == core.WaitForever:
+		problems = append(problems, errors.New("WaitTime is WaitForever; a request cannot wait forever: use a duration, or 0 for 409 at once"))
+	case wait < 0:
+		problems = append(problems, fmt.Errorf("WaitTime is %s; use 0 for 409 at once, or a positive duration", wait))
+	}
+	if lease != 0 && lease < time.Millisecond {
+		problems = append(problems, fmt.Errorf("LeaseTime is %s; use 0 for the watchdog, or at least 1ms", lease))
+	}
+	return problems
+}
+
+// check reports why m cannot be used with so many keys. It serves both Config and Policy.
+func (m Mode) check(keys int, locker, fenced bool) error {
+	switch {
+	case !m.known():
+		return fmt.Errorf("Mode is %d; use one of the constants, such as ModeExclusive", int(m))
+	case m != ModeExclusive && locker:
+		return fmt.Errorf("Mode is %s, but Config.Locker or Policy.Lock makes the lock; have it make locks of that kind, and leave Mode at ModeExclusive", m)
+	case fenced && locker:
+		return errors.New("the option Fenced is set, but Config.Locker or Policy.Lock makes the lock; have it make fenced locks (core.Lock.Fenced)")
+	case fenced && keys > 1:
+		return errors.New("the option Fenced is set, but several locks have no common token; use one key, or leave Fenced out")
+	case m == ModeFenced && keys > 1:
+		return errors.New("Mode is Fenced, but several locks have no common token; use one key, or ModeExclusive")
+	}
+	return nil
+}
+
+var (
+	errNoKeys      = errors.New("Policy has set neither Keys nor Lock nor Skip")
+	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
+)
+
+// checkPolicy refuses what a policy must not return.
+func (g *Guard) checkPolicy(p Policy) error {
+	problems := checkTimes(p.WaitTime, p.LeaseTime)
+	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil, p.Fenced); err != nil {
+		problems = append(problems, err)
+	}
+	switch {
+	case len(p.Keys) == 0 && p.Lock == nil:
+		problems = append(problems, errNoKeys)
+	case len(p.Keys) > 0 && p.Lock != nil:
+		problems = append(problems, errKeysAndLock)
+	}
+	if len(problems) > 0 {
+		return g.misconfigured(fmt.Errorf("reqlock: guard: %w", errors.Join(problems...)))
+	}
+	return nil
+}
