@@ -6,8 +6,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "an odd reply grants nothing",
 		File:    "core/internal/lua/scripts.go",
-		Old:     "if r == 1 && !c.Script.fenced {",
-		New:     "if r >= 0 && !c.Script.fenced {",
+		Old:     "if r == 1 && !c.Script.has(fenced) {",
+		New:     "if r >= 0 && !c.Script.has(fenced) {",
 		Nets:    []string{"core/internal/lua TestReadAcquire", "core TestReply_OddOnesGrantNothing"},
 	},
 	{
