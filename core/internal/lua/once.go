@@ -17,11 +17,11 @@ var (
 	//go:embed once_release.lua
 	onceReleaseSource string
 
-	onceAcquire = script("once_acquire", onceAcquireSource)
+	onceAcquire = script("once_acquire", function(acquire)+onceAcquireSource)
 	onceCount   = script("once_count", onceCountSource)
 	onceLook    = script("once_look", onceLookSource)
-	onceRecord  = script("once_record", onceRecordSource)
-	onceRelease = script("once_release", onceReleaseSource)
+	onceRecord  = script("once_record", function(release)+onceRecordSource)
+	onceRelease = script("once_release", function(release)+onceReleaseSource)
 )
 
 // A Record is a value that a hold stores under its name for some time.

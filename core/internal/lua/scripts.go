@@ -24,7 +24,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Script is one .lua file.
+// A Script is one .lua file, behind those whose functions it calls: Lua has no imports.
 type Script struct {
 	Name   string
 	Source string
@@ -58,8 +58,6 @@ func fencedScript(name, source string) *Script {
 var (
 	//go:embed acquire.lua
 	acquireSource string
-	//go:embed fenced_acquire.lua
-	fencedAcquireSource string
 	//go:embed read_acquire.lua
 	readAcquireSource string
 	//go:embed write_acquire.lua
@@ -72,8 +70,6 @@ var (
 	readWriteUpdateSource string
 	//go:embed pass.lua
 	passSource string
-	//go:embed fenced_pass.lua
-	fencedPassSource string
 	//go:embed fair_pass.lua
 	fairPassSource string
 	//go:embed release.lua
@@ -100,7 +96,7 @@ var (
 	forceTake string
 
 	acquire           = script("acquire", acquireSource)
-	fencedAcquire     = fencedScript("fenced_acquire", fencedAcquireSource)
+	fencedAcquire     = fencedScript("fenced_acquire", acquireSource)
 	readAcquire       = script("read_acquire", readAcquireSource)
 	writeAcquire      = script("write_acquire", writeAcquireSource)
 	fencedWrite       = fencedScript("fenced_write_acquire", writeAcquireSource)
@@ -109,7 +105,7 @@ var (
 	update            = script("update", updateSource)
 	readWriteUpdate   = script("read_write_update", readWriteUpdateSource)
 	pass              = script("pass", passSource)
-	fencedPass        = fencedScript("fenced_pass", fencedPassSource)
+	fencedPass        = fencedScript("fenced_pass", passSource)
 	fairPass          = script("fair_pass", fairQueue+fairPassSource)
 	fencedFairPass    = fencedScript("fenced_fair_pass", fairQueue+fairPassSource)
 	release           = script("release", releaseSource)
@@ -225,8 +221,7 @@ func Acquire(key, owner string, lease time.Duration) Call {
 	return Call{Script: acquire, plain: plainCall{key: key, owner: owner, lease: lease.Milliseconds()}}
 }
 
-// AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. ReadAcquire reads
-// its reply.
+// AcquireFenced takes a fenced lock and draws a token; see acquire.lua. ReadAcquire reads its reply.
 func AcquireFenced(key, counter, owner string, lease time.Duration) Call {
 	c := call(fencedAcquire, 2, 2)
 	c.add(key, counter, owner, lease.Milliseconds())
@@ -365,7 +360,7 @@ func Pass(key, from, to string, lease time.Duration) Call {
 	return c
 }
 
-// PassFenced is Pass with a token, for a fenced plain lock or write side; see fenced_pass.lua.
+// PassFenced is Pass with a token, for a fenced plain lock or write side; see pass.lua.
 // ReadPass reads its reply.
 func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	c := call(fencedPass, 2, 3)
