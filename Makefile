@@ -148,7 +148,7 @@ mutants: test-tools ## break the code in one small way at a time, and show which
 	$(GO) run ./internal/lab/mutants $(if $(SHORT),-sample 8)
 
 .PHONY: lint
-lint: format vet golangci options states api words tidy ## run format, vet, golangci, options, states, api, words and tidy
+lint: format vet golangci echov5 options states api words tidy ## run format, vet, golangci, echov5, options, states, api, words and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -167,6 +167,11 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 	@for dir in $(INNER) $(MODULES); do \
 		echo "golangci $$dir" && (cd $$dir && $(GO) tool -modfile="$(CURDIR)/tools/go.mod" golangci-lint run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...) || exit 1; \
 	done
+
+.PHONY: echov5
+echov5: ## check that the adapter for Echo v5 is that for v4, but for what differs; WRITE=1 writes it
+	$(GO) test -C tools ./echov5
+	$(GO) run -C tools ./echov5 $(if $(WRITE),-write)
 
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
