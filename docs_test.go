@@ -161,7 +161,7 @@ func TestKeyOfANumber(t *testing.T) {
 
 // held answers with the name of the held lock.
 func held(w http.ResponseWriter, r *http.Request) {
-	if lease, ok := guard.LeaseFrom(r.Context()); ok {
+	if lease, ok := httplock.LeaseFrom(r.Context()); ok {
 		fmt.Fprint(w, lease.Name())
 	}
 }
@@ -340,7 +340,7 @@ func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) 
 func events(w http.ResponseWriter, r *http.Request) {
 	subscribe(r.Context()) // needs the lock
 	// The stream needs no protection. core.ErrNotHeld: the handler runs without a lock.
-	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
+	if err := httplock.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return
 	}
@@ -353,8 +353,8 @@ func socket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no connection to take over", http.StatusInternalServerError)
 		return
 	}
-	lease, ok := guard.Detach(r.Context()) // not released when this handler returns
-	if !ok {                               // the handler runs without a lock
+	lease, ok := httplock.Detach(r.Context()) // not released when this handler returns
+	if !ok {                                  // the handler runs without a lock
 		conn.Close()
 		return
 	}
@@ -615,11 +615,11 @@ func Example_file() {
 	mux := http.NewServeMux()
 	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := guard.LeaseFrom(r.Context())
+		lease, _ := httplock.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "paid under lock %q", lease.Name())
 	})
 	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := guard.LeaseFrom(r.Context())
+		lease, _ := httplock.LeaseFrom(r.Context())
 		token, fenced := lease.Token()
 		fmt.Fprintln(w, lease.Name(), token, fenced)
 	})
