@@ -60,12 +60,7 @@ footprint: ## measure the modules and the size of a program with the middleware,
 	@GO=$(GO) scripts/footprint.sh
 
 .PHONY: pictures
-pictures: test-tools ## make the pictures in docs/images again, from runs of the quickstart, the payments page and the page of locks
-	$(GO) test -C tools ./terminal
-	$(GO) run -C tools ./terminal -out ../docs/images/quickstart.svg -dir .. -title "go run ./examples" \
-		-omit '^    |^  What|^Serving' $(GO) run ./examples/quickstart -once
-	$(GO) run -C tools ./terminal -out ../docs/images/drill.svg -dir .. -title "export REDIS_URL=redis://127.0.0.1:6379" \
-		-omit '^(===|---|PASS|ok|time=|    )' $(GO) test -count=1 -run '^TestDrill$$' -v ./cmd/reqlock -transcript
+pictures: test-tools ## make the pictures in docs/images again, from runs of the payments page and the page of locks
 	$(GO) test -C examples/payments -count=1 -run TestPage -pictures "$(CURDIR)/docs/images" .
 	$(GO) test -C inspect -count=1 -run TestHandler_InABrowser -pictures "$(CURDIR)/docs/images" .
 
@@ -152,17 +147,8 @@ bench-short: test-tools ## check that all benchmarks run: each for a moment, the
 mutants: test-tools ## break the code in one small way at a time, and show which test catches it; SHORT=1 tries eight
 	$(GO) run ./internal/lab/mutants $(if $(SHORT),-sample 8)
 
-# In these packages, which are pure functions, gremlins mutates every operator in little time.
-PURE = core/internal/claim core/internal/clock core/internal/wire internal/pattern internal/jsontext keyfuncs
-
-.PHONY: gremlins
-gremlins: ## mutate every operator of the pure packages, and print the mutants that no test notices
-	for dir in $(PURE); do \
-		$(GO) run github.com/go-gremlins/gremlins/cmd/gremlins@v0.6.0 unleash ./$$dir --timeout-coefficient 20 --output-statuses l || exit 1; \
-	done
-
 .PHONY: lint
-lint: format vet golangci filemap options states api words tidy ## run format, vet, golangci, filemap, options, states, api, words and tidy
+lint: format vet golangci options states api words tidy ## run format, vet, golangci, options, states, api, words and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -182,15 +168,10 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 		echo "golangci $$dir" && (cd $$dir && $(GO) tool -modfile="$(CURDIR)/tools/go.mod" golangci-lint run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...) || exit 1; \
 	done
 
-.PHONY: filemap
-filemap: ## check that core's files depend on each other as docs/engine.md shows; WRITE=1 redraws it
-	$(GO) test -C tools ./filemap
-	$(GO) run -C tools ./filemap -package ../core -document ../docs/engine.md -circle 6 $(if $(WRITE),-write)
-
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
-WORDS = README.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard keyfuncs adapter middleware wasm embedded inspect \
-	internal examples cmd caddy otelreqlock promreqlock deploy bench interop tools
+WORDS = README.md ARCHITECTURE.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard keyfuncs adapter middleware wasm embedded inspect \
+	internal examples cmd caddy otelreqlock promreqlock deploy tools
 
 .PHONY: words
 words: test-tools ## check the words of README, docs and comments: phrases, long sentences, passive verbs, reading ease

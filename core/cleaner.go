@@ -69,7 +69,7 @@ const gathering = 2 * time.Millisecond
 // add schedules a call that frees what may be left of a wire owner. It runs at once if something
 // may be there now. If only strays may be coming, Redis has just answered, and the call runs after
 // CommandTimeout.
-func (cl *cleaner) add(call lua.Call, g kinds.Hold, lease time.Duration, left claim.Left) {
+func (cl *cleaner) add(call lua.Call, g kinds.Hold, lease time.Duration, left claim.Leftovers) {
 	if left.None() {
 		return
 	}
@@ -153,7 +153,7 @@ func (cl *cleaner) free(together []*cleanup) (sure bool, err error) {
 	if err == nil && leftovers {
 		err = errSlotMoving
 	}
-	return !x.Stray(), err
+	return !x.TryUnanswered(), err
 }
 
 // close stops the schedule and runs each pending cleanup until it succeeds, ctx ends, or

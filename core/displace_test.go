@@ -87,7 +87,7 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 // Redis frees a hold instead of handing it to a waiter, because another waiter is first in its
 // queue. That one is granted and releases before the first reply is read. The waiter is not offered
 // this second hold too: it gets the lock once.
-func TestRelease_WaiterIsOfferedOneHoldAtATime(t *testing.T) {
+func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	c, proxy := b.proxied(t, pollInterval(never))
@@ -159,7 +159,7 @@ func sleeping(c *Client, name string) (n int) {
 	e := c.names.open(name)
 	defer e.close()
 	for _, w := range e.queue.Waiters() {
-		if w.State() == claim.Asleep && (w.Item.place() == nil || w.Item.place().left.There) {
+		if w.State() == claim.Asleep && (w.Item.fairPlace() == nil || w.Item.fairPlace().leftovers.There) {
 			n++
 		}
 	}

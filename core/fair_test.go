@@ -498,7 +498,7 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 			return false
 		}
 		w := e.queue.Waiters()[0]
-		if w.State() != claim.Asleep || !w.Item.place().left.There {
+		if w.State() != claim.Asleep || !w.Item.fairPlace().leftovers.There {
 			return false
 		}
 		pause = w.PollAt.Since(clock.Now())
@@ -590,7 +590,7 @@ func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy 
 	waiters := e.queue.Waiters()
 	e.close()
 	eventually(t, "all to hear their channels", func() bool {
-		return !slices.ContainsFunc(waiters, func(w *claim.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.place().channel) })
+		return !slices.ContainsFunc(waiters, func(w *claim.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.fairPlace().channel) })
 	})
 	ends := b.rdb.LRange(bg, wire.FairQueue("a"), 0, 0).Val()
 	ends = append(ends, b.rdb.LRange(bg, wire.FairQueue("a"), -1, -1).Val()...)

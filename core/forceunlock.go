@@ -101,7 +101,7 @@ func (l *Lock) takeFrom(ctx context.Context, fields []string) (forced Forced, un
 		switch {
 		case taken[i] || contains(lost, field):
 			forced.Owners = append(forced.Owners, field)
-		case x.Stray():
+		case x.TryUnanswered():
 			unsure = append(unsure, field)
 		}
 	}

@@ -48,8 +48,8 @@ func (h *hold) heirLocked(known *claim.Exit) *waiter {
 	}
 	w := first.Item
 	known.Heir, known.SameKind = true, w.kind == h.kind
-	if p := w.place(); p != nil {
-		known.Queued, known.Place = true, p.left
+	if p := w.fairPlace(); p != nil {
+		known.Queued, known.HeirEarlier = true, p.leftovers
 	}
 	return w
 }
@@ -58,7 +58,7 @@ func (h *hold) heirLocked(known *claim.Exit) *waiter {
 func (h *hold) handOverLocked(l *level, g kinds.Hold, w *waiter) *handover {
 	e := h.entry
 	e.queue.HandTo(&w.Waiter)
-	to, lease := w.newHold(w.sendsLocked(), claim.Left{}, clock.Now())
+	to, lease := w.newHold(w.sendsLocked(), claim.Leftovers{}, clock.Now())
 	return &handover{hold: h, last: l, counts: g, heir: w, to: to, lease: lease, arrivals: e.queue.Arrivals()}
 }
 
@@ -105,36 +105,38 @@ func (o *handover) settle(at clock.Instant) (ended bool, err error) {
 	displaced := o.applyLocked(v, at)
 	e.close()
 	finishLosses(displaced)
-	return v.Ended, v.Err
+	return v.Over, v.Err
 }
 
 // knownLocked returns what the verdict depends on.
 func (o *handover) knownLocked(at clock.Instant) claim.HandOver {
 	h, w := o.hold, o.heir
 	known := claim.HandOver{
-		Reply:     o.reply,
-		Err:       o.err,
-		Unproven:  o.unproven,
-		Stray:     o.op.Stray(),
-		Ended:     h.endedLocked(),
-		HoldStray: h.claim.Strays(true),
-		LeaseLeft: o.last.leftLocked() > 0,
-		Here:      w.State() == claim.Heir,
-		Forced:    w.pending == 0,
-		Late:      w.late(o.op.Sent(), at),
+		Reply:      o.reply,
+		Err:        o.err,
+		Unproven:   o.unproven,
+		Unanswered: o.op.TryUnanswered(),
+		EndedBy:    h.endedLocked(),
+		HoldStray:  h.claim.Strays(true),
+		LeaseLeft:  o.last.leftLocked() > 0,
+		Here:       w.State() == claim.Heir,
+		Forced:     w.pending == 0,
+		Late:       w.late(o.op.Sent(), at),
 	}
-	if p := w.place(); p != nil {
-		known.Queued, known.Place = true, p.left
+	if p := w.fairPlace(); p != nil {
+		known.Queued, known.Earlier = true, p.leftovers
 	}
 	return known
 }
 
-// applyLocked carries out the verdict.
+// applyLocked carries out the verdict. The heir leaves the hand-over first, because a waiter that is
+// still an heir can be neither dismissed nor granted. The old hold is removed after the grant, so that
+// the name is never without a hold in between. Waking comes last, when all of that is true.
 func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displaced []loss) {
 	eng, h, w := o.hold.engine(), o.hold, o.heir
 	e := h.entry
-	if p := w.place(); p != nil && v.KeepsOn {
-		p.left = p.left.Or(v.Heir)
+	if p := w.fairPlace(); p != nil && v.KeepsOn {
+		p.leftovers = p.leftovers.Or(v.HeirLeftovers)
 	}
 	e.queue.EndHandOver(&w.Waiter)
 	switch {
@@ -143,11 +145,11 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 	case v.HeirErr != nil:
 		w.troubledLocked().err = v.HeirErr
 	case v.Accepted:
-		displaced = o.acceptLocked(v.Heir, at)
+		displaced = o.acceptLocked(v.HeirLeftovers, at)
 	}
 	w.answeredLocked()
 	switch {
-	case !v.Ended:
+	case !v.Over:
 		e.freeingLocked()
 	case !h.claim.Ended():
 		h.endReleasedLocked(v.Err)
@@ -168,7 +170,7 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 }
 
 // acceptLocked makes the heir the holder.
-func (o *handover) acceptLocked(left claim.Left, at clock.Instant) (displaced []loss) {
+func (o *handover) acceptLocked(left claim.Leftovers, at clock.Instant) (displaced []loss) {
 	e := o.hold.entry
 	o.to.token = o.token
 	o.to.claim.MayStray(left)
@@ -177,7 +179,7 @@ func (o *handover) acceptLocked(left claim.Left, at clock.Instant) (displaced []
 	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.Begun()))
 	e.queue.HandedOver(o.lease.acquired)
 	e.grantLocked(o.heir, o.to)
-	o.heir.handover = o
+	o.heir.handedBy = o
 	e.engine().counters.handOvers.Add(1)
 	return e.displaceLocked(o.to)
 }

@@ -451,7 +451,7 @@ func (m *multi) waitForAll(ctx context.Context, opts AcquireOptions, b *budget, 
 	results := start(earlier, func(l *Lease) error { return l.Extend(ctx, opts.LeaseTime) })
 	for range earlier {
 		r := <-results
-		errs[r.place] = r.err
+		errs[r.index] = r.err
 	}
 	return worst(errs)
 }

@@ -11,7 +11,7 @@ type pauses struct {
 	// its next waiter within that time. For any other lock, a longer subscription would only wake
 	// this process for releases that it does not wait for, its own included.
 	linger time.Duration
-	// absent is how long a waiter for a fair lock may be silent before others drop it; see kind.go.
+	// absent is how long a waiter for a fair lock may be silent before others drop it; see fairpause.go.
 	absent time.Duration
 	// listening is how long a client without holds still listens to its own channel. A client that
 	// locks now and then need not subscribe each time.

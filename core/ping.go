@@ -263,16 +263,16 @@ func (p *probe) acquireAndRelease() error {
 	timeout, plain, settings := p.c.opts.CommandTimeout, kinds.Plain, p.c.settings()
 	hold := kinds.Hold{Key: p.key, Wire: p.c.wireOwner(newOwner())}
 	release := plain.Release(settings, hold)
-	left := claim.Left{}
+	left := claim.Leftovers{}
 	defer func() { p.c.cleaner.add(release, hold, pingLease, left) }()
 
 	acquire := p.c.ops.Op(plain.Acquire(settings, kinds.Try{Key: p.key, Wire: hold.Wire, Lease: pingLease}), timeout).Replicated()
 	if _, err := acquire.Run(redisop.Until{}); err != nil {
-		left = claim.AfterAcquire(false, acquire.Stray())
+		left = claim.AfterAcquire(false, acquire.TryUnanswered())
 		return err
 	}
 	_, err := p.c.ops.Op(release, timeout).Run(redisop.Until{})
-	left = claim.AfterRelease(err == nil, false, acquire.Stray())
+	left = claim.AfterRelease(err == nil, false, acquire.TryUnanswered())
 	return cmp.Or(acquire.Proven(), err)
 }
 

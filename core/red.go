@@ -176,7 +176,7 @@ func (r *red) tryMembers(ctx context.Context, opts AcquireOptions) (members []*L
 	results, panics := make(chan result, len(r.locks)), make([]any, len(r.locks))
 	for i, l := range r.locks {
 		go func() { // ends with ctx; the loop below waits for it
-			v := result{place: i}
+			v := result{index: i}
 			defer func() {
 				panics[i] = recover()
 				results <- v
@@ -190,9 +190,9 @@ func (r *red) tryMembers(ctx context.Context, opts AcquireOptions) (members []*L
 	yes, no, decided := 0, 0, false
 	for range r.locks {
 		v := <-results
-		members[v.place], errs[v.place] = v.lease, v.err
+		members[v.index], errs[v.index] = v.lease, v.err
 		if errors.Is(v.err, errNoVote) { // replace the error of ctx, which is not the caller's
-			errs[v.place] = opErr("acquire", labelOf(r.locks[v.place]), errNoVote)
+			errs[v.index] = opErr("acquire", labelOf(r.locks[v.index]), errNoVote)
 		}
 		if v.err == nil {
 			yes++
@@ -292,7 +292,7 @@ func (r *red) fillVacancies(s *set) {
 	}
 	s.vacancies = make([]*vacancy, len(r.locks))
 	for i, l := range r.locks {
-		v := &vacancy{set: s, place: i, lock: l, c: clientOf(l), timeout: r.timeout(0)}
+		v := &vacancy{set: s, index: i, lock: l, c: clientOf(l), timeout: r.timeout(0)}
 		s.vacancies[i] = v
 		if m := s.members[i]; m == nil || m.remaining() == 0 {
 			v.fillLaterLocked()

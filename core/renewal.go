@@ -33,7 +33,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 	defer failures.log()
 	for i, item := range items {
 		h := item.Hold
-		if holds[i].Seen != 0 && (err != nil || x.Stray()) {
+		if holds[i].Seen != 0 && (err != nil || x.TryUnanswered()) {
 			h.keepExcess()
 		}
 		problem := err

@@ -146,7 +146,7 @@ func (s *set) each(f func(*Lease) error) error {
 	good := 0
 	for range members {
 		r := <-results
-		if errs[r.place] = r.err; r.err == nil {
+		if errs[r.index] = r.err; r.err == nil {
 			good++
 		}
 		if good == s.quorum {
@@ -158,7 +158,7 @@ func (s *set) each(f func(*Lease) error) error {
 
 // A result is the result of a call for one member.
 type result struct {
-	place int
+	index int
 	lease *Lease
 	err   error
 }

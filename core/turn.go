@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"sync"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
@@ -33,5 +34,38 @@ func (t *turn) giveTo(next func()) {
 		next()
 	}) {
 		t.line = nil
+	}
+}
+
+// turn returns the turn of the hold for the caller, who has it.
+func (h *hold) turn() turn {
+	s := h.entry.shard
+	return turn{&s.mu, &h.claim.Turn, &s.engine.background}
+}
+
+// tryTurn takes the turn if it is free. Otherwise it returns the caller, who is in line now.
+func (h *hold) tryTurn() (turn, *claim.Candidate) {
+	h.entry.open()
+	defer h.entry.close()
+	if candidate := h.claim.Turn.Take(); candidate != nil {
+		return turn{}, candidate
+	}
+	return h.turn(), nil
+}
+
+// takeTurn waits for the turn, unless ctx ends.
+func (h *hold) takeTurn(ctx context.Context) (turn, error) {
+	t, candidate := h.tryTurn()
+	if candidate == nil {
+		return t, nil
+	}
+	select {
+	case <-candidate.Called:
+		return h.turn(), nil
+	case <-ctx.Done():
+		h.entry.open()
+		h.claim.Turn.Leave(candidate)
+		h.entry.close()
+		return turn{}, ended(ctx)
 	}
 }

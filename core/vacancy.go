@@ -12,7 +12,7 @@ import (
 // Closing the client ends it, and so does the end of the set.
 type vacancy struct {
 	set     *set
-	place   int
+	index   int
 	lock    Locker
 	c       *Client
 	timeout time.Duration
@@ -55,7 +55,7 @@ func (v *vacancy) fill() {
 	s.mu.Lock()
 	wanted := s.wantsMembersLocked()
 	if wanted {
-		s.members[v.place] = lease
+		s.members[v.index] = lease
 	}
 	s.mu.Unlock()
 	switch {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -76,9 +75,6 @@ func (s *shop) pay(ctx context.Context) (int, error) {
 	return answer.StatusCode, nil
 }
 
-// transcript makes shell print what a terminal would show. make pictures draws that.
-var transcript = flag.Bool("transcript", false, "print the commands of the drill and their output")
-
 // shell runs the built program and logs it as a terminal would show it.
 func shell(t *testing.T, url string, code int, args ...string) string {
 	t.Helper()
@@ -96,10 +92,6 @@ func shell(t *testing.T, url string, code int, args ...string) string {
 		line += " " + arg
 	}
 	t.Logf("\n$ %s\n%s[exit code %d]", line, out, cmd.ProcessState.ExitCode())
-	if *transcript {
-		usual := strings.NewReplacer(strings.TrimPrefix(url, "redis://"), "127.0.0.1:6379") // the picture exports that address
-		fmt.Printf("$ %s\n%s\n", line, usual.Replace(string(out)))
-	}
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		t.Errorf("reqlock %q exits with %d, want %d", args, got, code)
 	}
@@ -183,8 +175,17 @@ func TestDrill(t *testing.T) {
 	}()
 	<-s.hangs // the next payment has the lock
 	srv.Kill(t)
-	shell(t, srv.URL(), redisFailed, "ls")
-	shell(t, srv.URL(), redisFailed, "doctor")
+	page, err = os.ReadFile("../../docs/commands.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"ls", "doctor"} {
+		said := shell(t, srv.URL(), redisFailed, command)
+		said = strings.ReplaceAll(said, strings.TrimPrefix(srv.URL(), "redis://"), "127.0.0.1:6379")
+		if shown := "$ reqlock " + command + "\n" + said; !strings.Contains(string(page), shown) {
+			t.Errorf("docs/commands.md does not show\n%s", shown)
+		}
+	}
 	shell(t, srv.URL(), redisFailed, "unlock", "reqlock:order:42", "--yes", "--reason", "while Redis is down")
 	srv.Restart(t)
 	if list := shell(t, srv.URL(), done, "ls", "reqlock:order:42"); !strings.Contains(list, "web-1.4242.") {

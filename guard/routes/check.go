@@ -2,7 +2,6 @@ package routes
 
 import (
 	"errors"
-	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -71,11 +70,12 @@ func (r Route) withSlash() Route {
 	return r
 }
 
-// Listed is for Check, with a router that lists its routes: their methods and patterns. The method
-// of a route for all methods is "".
-func Listed(routes iter.Seq2[string, string]) func(Route) bool {
+// Listed is for Check, with a router that lists its routes. of returns a route's method, or "" for
+// all methods, and its pattern.
+func Listed[R any](routes []R, of func(R) (method, pattern string)) func(Route) bool {
 	known := make(map[string]map[string]bool) // The methods of each canonical pattern are known.
-	for method, route := range routes {
+	for _, r := range routes {
+		method, route := of(r)
 		route = canonical(route)
 		if known[route] == nil {
 			known[route] = make(map[string]bool)

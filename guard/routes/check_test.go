@@ -64,13 +64,9 @@ func TestCheck_Listed(t *testing.T) {
 	f := newFile(t, checked)
 	table := f.open(func(*routes.Options) {})
 	list := func(patterns ...string) func(routes.Route) bool {
-		return routes.Listed(func(yield func(method, pattern string) bool) {
-			for _, pattern := range patterns {
-				method, path, _ := strings.Cut(pattern, " ")
-				if !yield(method, path) {
-					return
-				}
-			}
+		return routes.Listed(patterns, func(route string) (method, pattern string) {
+			method, pattern, _ = strings.Cut(route, " ")
+			return method, pattern
 		})
 	}
 	wantMistakes(t, table.Check(list("POST /orders/:order/pay", "GET /files/*", "GET /files/:name", "PUT /accounts/:from/to/:to", " /any/:id", "POST /exact/{$}", "POST shop.example/pay")))

@@ -1,22 +1,19 @@
 package echolock
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // A File guards the routes that a file lists; see package routes.
 type File struct {
-	table    *routes.Routes[idempotency.Guards]
-	wrap     *wrapper
-	unrouted *guard.Guard
+	idempotency.File
+	table *idempotency.Table
+	wrap  *wrapper
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
@@ -27,14 +24,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options, options ...O
 	if err != nil {
 		return nil, err
 	}
-	unrouted, err := guard.New(locks, guard.Config{
-		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
-		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &File{table, wrap, unrouted}, nil
+	return &File{table.File(), table, wrap}, nil
 }
 
 // Middleware returns a middleware for an Echo, a group or a route. It guards requests whose route
@@ -43,7 +33,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options, options ...O
 func (f *File) Middleware() echo.MiddlewareFunc {
 	return f.wrap.around(func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
 		if r.Pattern == "" { // Echo has not routed the request yet: the middleware runs in Pre.
-			return underLock(f.unrouted)(c, r, next)
+			return underLock(f.table.Unrouted)(c, r, next)
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.Echo()) })
 		found := f.table.Serve(r, func(guards idempotency.Guards) {
@@ -72,17 +62,5 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 func (f *File) Check(e *echo.Echo) error { return f.table.Check(listed(e)) }
 
 func listed(e *echo.Echo) func(routes.Route) bool {
-	return routes.Listed(func(yield func(method, pattern string) bool) {
-		for _, route := range e.Routes() {
-			if !yield(route.Method, route.Path) {
-				return
-			}
-		}
-	})
+	return routes.Listed(e.Routes(), func(r *echo.Route) (method, pattern string) { return r.Method, r.Path })
 }
-
-// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.table.Reload() }
-
-// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

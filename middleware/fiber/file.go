@@ -1,23 +1,20 @@
 package fiberlock
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"sync"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
-	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // A File guards the routes that a file lists; see package routes.
 type File struct {
-	table    *routes.Routes[idempotency.Guards]
-	unrouted *guard.Guard
+	idempotency.File
+	table *idempotency.Table
 	// isRoute remembers for each *fiber.Route whether it is a route or a Use.
 	isRoute sync.Map
 }
@@ -28,14 +25,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	unrouted, err := guard.New(locks, guard.Config{
-		Policy:       func(*http.Request, *guard.Policy) error { return keyfuncs.ErrNoRoute },
-		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &File{table: table, unrouted: unrouted}, nil
+	return &File{File: table.File(), table: table}, nil
 }
 
 // Middleware returns a middleware for routes, before their handlers. It guards requests whose route
@@ -44,7 +34,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options) (*File, erro
 func (f *File) Middleware() fiber.Handler {
 	return around(func(c fiber.Ctx, w *writer, r *http.Request) (err error) {
 		if !f.inRoute(c) {
-			return underLock(f.unrouted, fiber.Ctx.Next)(c, w, r)
+			return underLock(f.table.Unrouted, fiber.Ctx.Next)(c, w, r)
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.App()) })
 		found := f.table.Serve(r, func(guards idempotency.Guards) {
@@ -91,17 +81,5 @@ func isListed(app *fiber.App, route *fiber.Route) bool {
 func (f *File) Check(app *fiber.App) error { return f.table.Check(listed(app)) }
 
 func listed(app *fiber.App) func(routes.Route) bool {
-	return routes.Listed(func(yield func(method, pattern string) bool) {
-		for _, route := range app.GetRoutes(true) {
-			if !yield(route.Method, route.Path) {
-				return
-			}
-		}
-	})
+	return routes.Listed(app.GetRoutes(true), func(r fiber.Route) (method, pattern string) { return r.Method, r.Path })
 }
-
-// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.table.Reload() }
-
-// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

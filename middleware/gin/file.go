@@ -1,7 +1,6 @@
 package ginlock
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -12,7 +11,8 @@ import (
 
 // A File guards the routes that a file lists; see package routes.
 type File struct {
-	table *routes.Routes[idempotency.Guards]
+	idempotency.File
+	table *idempotency.Table
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
@@ -21,7 +21,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	return &File{table}, nil
+	return &File{table.File(), table}, nil
 }
 
 // Middleware returns a middleware for an engine, a group or a route. It guards requests whose route
@@ -49,17 +49,5 @@ func (f *File) Middleware() gin.HandlerFunc {
 // after a typing mistake: it would do nothing. Call it when all routes are there. Versions of the
 // file that are loaded later are checked as well, and what is wrong with them is logged.
 func (f *File) Check(engine *gin.Engine) error {
-	return f.table.Check(routes.Listed(func(yield func(method, pattern string) bool) {
-		for _, route := range engine.Routes() {
-			if !yield(route.Method, route.Path) {
-				return
-			}
-		}
-	}))
+	return f.table.Check(routes.Listed(engine.Routes(), func(r gin.RouteInfo) (method, pattern string) { return r.Method, r.Path }))
 }
-
-// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.table.Reload() }
-
-// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

@@ -1,20 +1,18 @@
 package httplock
 
 import (
-	"context"
 	"net/http"
 	"strings"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
 )
 
 // A File guards the routes that a file lists; see package routes.
 type File struct {
-	table    *routes.Routes[idempotency.Guards]
-	unrouted *guard.Guard
+	idempotency.File
+	table *idempotency.Table
 }
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
@@ -23,18 +21,8 @@ func FromFile(locks *core.Client, path string, opts routes.Options) (*File, erro
 	if err != nil {
 		return nil, err
 	}
-	unrouted, err := guard.New(locks, guard.Config{
-		Policy:       func(r *http.Request, _ *guard.Policy) error { return r.Context().Value(noRouteKey{}).(error) },
-		ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &File{table, unrouted}, nil
+	return &File{table.File(), table}, nil
 }
-
-// noRouteKey leads to why the route of a request is unknown.
-type noRouteKey struct{}
 
 // Wrap is a middleware, which like that of New goes around the handler of a route, and panics on
 // the same handlers. It guards requests whose route has a row in the file, and passes those of
@@ -58,7 +46,7 @@ func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) 
 	})
 	switch {
 	case err != nil:
-		f.unrouted.Serve(w, r.WithContext(context.WithValue(r.Context(), noRouteKey{}, err)), next.ServeHTTP)
+		f.table.Unrouted.Serve(w, idempotency.WithoutRoute(r, err), next.ServeHTTP)
 	case !found:
 		next.ServeHTTP(w, r)
 	}
@@ -72,21 +60,11 @@ func (f *File) Check(mux *http.ServeMux) error { return f.table.Check(routes.Ser
 // CheckRoutes is Check for a router that lists its routes, as chi.Walk and Gorilla's Router.Walk
 // do. Each is written "METHOD PATTERN", or "PATTERN" for all methods.
 func (f *File) CheckRoutes(list ...string) error {
-	return f.table.Check(routes.Listed(func(yield func(method, pattern string) bool) {
-		for _, route := range list {
-			method, pattern, found := strings.Cut(route, " ")
-			if !found {
-				method, pattern = "", route
-			}
-			if !yield(method, pattern) {
-				return
-			}
+	return f.table.Check(routes.Listed(list, func(route string) (method, pattern string) {
+		method, pattern, found := strings.Cut(route, " ")
+		if !found {
+			return "", route
 		}
+		return method, pattern
 	}))
 }
-
-// Reload loads the file again. If it has a mistake, the error says where, and nothing changes.
-func (f *File) Reload() error { return f.table.Reload() }
-
-// Close stops watching the file and closes its plugins. Call it after the server's Shutdown.
-func (f *File) Close(ctx context.Context) error { return f.table.Close(ctx) }

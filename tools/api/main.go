@@ -4,6 +4,9 @@
 //	go run -C tools ./api            compares with the newest file in tools/api
 //	go run -C tools ./api -write     writes the file of reqlock.Version, when that is released
 //
+// apidiff and gorelease of golang.org/x/exp compare with a tagged version or with its export data,
+// which is no text. In a text file a review sees what a version adds, and what it takes away.
+//
 // A file has one line for each exported function, method, field and constant. Adding a line is
 // compatible. An interface is one line, because a new method breaks those who implement it.
 package main

@@ -2,10 +2,10 @@ package claim
 
 // An Attempt is what is known of an attempt that has ended, whether or not its caller still waits.
 type Attempt struct {
-	Granted bool // the reply grants the lock
-	Stray   bool // a try had no answer
-	Looks   bool // it only asked for a record, so it leaves nothing
-	Place   Left // what earlier attempts have left with the wire owner
+	Granted    bool      // the reply grants the lock
+	Unanswered bool      // a try had no answer
+	Looks      bool      // it only asked for a record, so it leaves nothing
+	Earlier    Leftovers // what earlier attempts have left with the wire owner
 	// Keeps means that the next attempt has the same wire owner: Redis keeps the queue, and the caller
 	// has not left.
 	Keeps bool
@@ -14,18 +14,18 @@ type Attempt struct {
 // An AttemptVerdict says what an attempt leaves in Redis. A lease that the attempt gives takes it
 // along.
 type AttemptVerdict struct {
-	Place Left // stays with the wire owner
-	Clean Left // is cleaned up
+	Kept  Leftovers // stays with the wire owner
+	Clean Leftovers // is cleaned up
 }
 
 // Verdict decides. A wire owner that no other attempt will use is cleaned up at once.
 func (a Attempt) Verdict() (v AttemptVerdict) {
-	left := a.Place
+	left := a.Earlier
 	if !a.Looks {
-		left = left.Or(AfterAcquire(a.Granted, a.Stray))
+		left = left.Or(AfterAcquire(a.Granted, a.Unanswered))
 	}
 	if a.Keeps {
-		v.Place = left
+		v.Kept = left
 	} else {
 		v.Clean = left
 	}
@@ -33,4 +33,4 @@ func (a Attempt) Verdict() (v AttemptVerdict) {
 }
 
 // Left returns what goes with the lease that the attempt gives.
-func (v AttemptVerdict) Left() Left { return v.Place.Or(v.Clean) }
+func (v AttemptVerdict) Leftovers() Leftovers { return v.Kept.Or(v.Clean) }

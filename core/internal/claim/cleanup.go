@@ -46,7 +46,7 @@ func (c *Cleanup) move(to strays) bool { return strayStates.Move(&c.strays, to) 
 
 // NewCleanup returns the clean-up of what is left, and the pause before its first attempt. lease is
 // how long Redis keeps the hold. If only strays may be coming, Redis has just answered.
-func NewCleanup(left Left, now time.Time, lease, timeout time.Duration) (c Cleanup, pause time.Duration) {
+func NewCleanup(left Leftovers, now time.Time, lease, timeout time.Duration) (c Cleanup, pause time.Duration) {
 	c.expires = now.Add(lease)
 	if left.Stray {
 		c.move(straysHeldBack)

@@ -23,9 +23,9 @@ func TestCleanup_Settle(t *testing.T) {
 		reply CleanupReply
 		done  bool
 	}
-	there, stray, coming := Left{There: true}, Left{There: true, Stray: true}, Left{Stray: true}
+	there, stray, coming := Leftovers{There: true}, Leftovers{There: true, Stray: true}, Leftovers{Stray: true}
 	for name, test := range map[string]struct {
-		left  Left
+		left  Leftovers
 		tries []try
 	}{
 		"nothing to wait for":                 {there, []try{{0, answered, true}}},
@@ -65,9 +65,9 @@ func TestCleanup_Expires(t *testing.T) {
 		reply   CleanupReply
 		expired bool
 	}
-	there, stray := Left{There: true}, Left{There: true, Stray: true}
+	there, stray := Leftovers{There: true}, Leftovers{There: true, Stray: true}
 	for name, test := range map[string]struct {
-		left  Left
+		left  Leftovers
 		tries []try
 	}{
 		"no strays":                  {there, []try{{9, silence, false}, {11, silence, true}}},

@@ -26,12 +26,12 @@ func (f Failure) Verdict() FailureVerdict {
 
 // A Refusal is what is known when the reply says that another owner has the lock.
 type Refusal struct {
-	Out    bool // another goroutine has removed the waiter
-	NoWait bool // it makes one attempt
-	Queued bool // Redis keeps the queue
-	Place  int  // its place in that queue, from 1; 0: it has none yet
-	First  bool // no other waiter of this process is before it, so it polls for them
-	Hears  bool // its subscription is confirmed
+	Out      bool // another goroutine has removed the waiter
+	NoWait   bool // it makes one attempt
+	Queued   bool // Redis keeps the queue
+	Position int  // its place in that queue, from 1; 0: it has none yet
+	First    bool // no other waiter of this process is before it, so it polls for them
+	Hears    bool // its subscription is confirmed
 }
 
 // A RefusalVerdict says what follows from a refusal.
@@ -60,9 +60,9 @@ func (r Refusal) Verdict() (v RefusalVerdict) {
 		v.GivesUp = true
 		return v
 	}
-	v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First
+	v.Sleeps, v.ByPlace = true, r.Position > 1 && !r.First
 	switch {
-	case !r.Queued || r.Place > 0:
+	case !r.Queued || r.Position > 0:
 	case r.Hears:
 		v.Join = JoinNow
 	default:

@@ -18,20 +18,20 @@ func (r HandOverReply) String() string {
 // A HandOver is what is known when the reply to a hand-over has been read: of the command, of the
 // hold whose last lease was released, and of the heir, the waiter that was to get the lock.
 type HandOver struct {
-	Reply    HandOverReply
-	Err      error // the command's error; only with NotExecuted and Unknown
-	Unproven error // why the replicas may not have it, so that HandedOver does not count
-	Stray    bool  // a try had no answer
+	Reply      HandOverReply
+	Err        error // the command's error; only with NotExecuted and Unknown
+	Unproven   error // why the replicas may not have it, so that HandedOver does not count
+	Unanswered bool  // a try had no answer
 
-	Ended     error // why the hold has ended meanwhile; nil: it has not
+	EndedBy   error // why the hold has ended meanwhile; nil: it has not
 	HoldStray bool  // an acquire of the hold may still arrive
 	LeaseLeft bool  // the released lease would still last
 
-	Here   bool // the heir still waits
-	Queued bool // Redis keeps the queue, and the heir has a place there
-	Place  Left // what its earlier attempts have left with the same wire owner
-	Forced bool // ForceUnlock took the lock from it
-	Late   bool // its lease is over
+	Here    bool      // the heir still waits
+	Queued  bool      // Redis keeps the queue, and the heir has a place there
+	Earlier Leftovers // what its earlier attempts have left with the same wire owner
+	Forced  bool      // ForceUnlock took the lock from it
+	Late    bool      // its lease is over
 }
 
 // A HandOverVerdict says what follows from a hand-over.
@@ -39,15 +39,15 @@ type HandOverVerdict struct {
 	Accepted bool  // the heir is the holder
 	HeirErr  error // what the heir's Acquire returns; nil: see Dismiss, or it waits on
 	Dismiss  error // what all who had joined get; nil: they wait on
-	Ended    bool  // the hold has ended; otherwise a release must free it
+	Over     bool  // the hold has ended; otherwise a release must free it
 	Err      error // what Release returns, if Ended
 	// Heir is what Redis may have with the heir's wire owner, if the heir holds the lock or keeps it.
-	Heir Left
+	HeirLeftovers Leftovers
 	// KeepsOn means that the heir has a place in Redis's queue, so it keeps its wire owner: its next
 	// attempt uses it, or the clean-up when it leaves, which frees a hold as well.
 	KeepsOn bool
 	// CleanHeir and CleanHold say what a clean-up must free in Redis.
-	CleanHeir, CleanHold Left
+	CleanHeir, CleanHold Leftovers
 	Wake                 bool // the first waiter tries: an heir could not meanwhile
 }
 
@@ -68,27 +68,27 @@ func (o HandOver) Verdict() (v HandOverVerdict) {
 		v.Accepted = true
 	}
 	v.KeepsOn = o.Here && o.Queued && !v.Accepted
-	switch left := AfterAcquire(o.Reply == HandedOver, o.Stray); {
+	switch left := AfterAcquire(o.Reply == HandedOver, o.Unanswered); {
 	case v.Accepted:
-		v.Heir = o.Place.Or(Left{Stray: o.Stray})
+		v.HeirLeftovers = o.Earlier.Or(Leftovers{Stray: o.Unanswered})
 	case v.KeepsOn:
-		v.Heir = o.Place.Or(left)
+		v.HeirLeftovers = o.Earlier.Or(left)
 	default:
 		v.CleanHeir = left
 	}
 	switch {
-	case o.Ended != nil:
-		v.Ended, v.Err = true, o.Ended
+	case o.EndedBy != nil:
+		v.Over, v.Err = true, o.EndedBy
 	case o.Reply == NotExecuted:
 		return v
 	default:
-		v.Ended, v.Err = true, o.Err
+		v.Over, v.Err = true, o.Err
 		// After a retry, a missing hold may mean that an earlier try handed it over.
-		if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {
+		if o.Reply == NotHeld && !(o.Unanswered && o.LeaseLeft) {
 			v.Err = ErrLockLost
 		}
 	}
-	v.CleanHold = AfterRelease(o.Err == nil, false, o.HoldStray || o.Stray && o.Err != nil)
+	v.CleanHold = AfterRelease(o.Err == nil, false, o.HoldStray || o.Unanswered && o.Err != nil)
 	v.Wake = !v.Accepted && o.Reply != FreedInstead
 	return v
 }

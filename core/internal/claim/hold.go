@@ -36,7 +36,7 @@ type Hold struct {
 
 // NewHold returns the hold of an owner that is about to be granted the lock. left is what the owner's
 // commands may leave in Redis beside the grant.
-func NewHold(shared bool, left Left) Hold {
+func NewHold(shared bool, left Leftovers) Hold {
 	h := Hold{sure: Counts{}.Plus(shared), stray: left.Stray}
 	h.deepest = h.sure.Shared
 	return h
@@ -88,35 +88,35 @@ func (h *Hold) Lose() bool {
 	return h.move(Lost)
 }
 
-// An Entry is one more level that an owner asks for.
-type Entry uint8
+// An Addition is one more level that an owner asks for.
+type Addition uint8
 
 const (
-	NoEntry Entry = iota
-	ExclusiveEntry
-	SharedEntry
+	NoAddition Addition = iota
+	AddsExclusive
+	AddsShared
 )
 
-// EntryOf returns the entry of a kind.
-func EntryOf(shared bool) Entry {
+// AdditionOf returns the addition of a level that is shared, or is not.
+func AdditionOf(shared bool) Addition {
 	if shared {
-		return SharedEntry
+		return AddsShared
 	}
-	return ExclusiveEntry
+	return AddsExclusive
 }
 
 // Plan returns the levels to send to Redis: one for each lease, and the one that more adds. The
 // caller has the turn. ok is false if the owner may not enter: a reader cannot become a writer.
-func (h *Hold) Plan(more Entry) (_ Counts, ok bool) {
+func (h *Hold) Plan(more Addition) (_ Counts, ok bool) {
 	if machine.Strict && !h.Turn.Taken() {
 		panic("claim: a command was planned without the turn")
 	}
-	if more == ExclusiveEntry && h.sure.Exclusive == 0 {
+	if more == AddsExclusive && h.sure.Exclusive == 0 {
 		return Counts{}, false
 	}
 	to := h.levels
-	if more != NoEntry {
-		to = to.Plus(more == SharedEntry)
+	if more != NoAddition {
+		to = to.Plus(more == AddsShared)
 	}
 	// A level given up here may be gone from now on, whatever the outcome of the command.
 	if to.Total() > 0 {
@@ -134,7 +134,7 @@ func (h *Hold) Confirm(n Counts) { h.sure = n }
 func Downgraded(shared bool, n Counts) bool { return !shared && n.Exclusive == 0 && n.Shared > 0 }
 
 // MayStray records that an acquire of the hold may still arrive at Redis.
-func (h *Hold) MayStray(left Left) { h.stray = h.stray || left.Stray }
+func (h *Hold) MayStray(left Leftovers) { h.stray = h.stray || left.Stray }
 
 // Strays reports whether a command that was given up may still give the owner something in Redis.
 // freed means that Redis has freed the hold, so that only an acquire can. Otherwise, the renewal of a

@@ -33,10 +33,10 @@ func TestHold_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 // asked for and not confirmed, or given up.
 func TestHold_Levels(t *testing.T) {
 	t.Parallel()
-	h := NewHold(false, Left{})
+	h := NewHold(false, Leftovers{})
 	h.Turn.Take()
 	h.Enter(false)
-	n, ok := h.Plan(SharedEntry)
+	n, ok := h.Plan(AddsShared)
 	if want := (Counts{1, 1}); !ok || n != want || h.Sure() != (Counts{1, 0}) || h.Deepest() != 1 {
 		t.Errorf("a writer that reads: %+v, %v, sure %+v, deepest %d", n, ok, h.Sure(), h.Deepest())
 	}
@@ -45,18 +45,18 @@ func TestHold_Levels(t *testing.T) {
 	if last := h.Leave(false); last || h.State() != Held {
 		t.Errorf("after the downgrade: last %v, %s", last, h.State())
 	}
-	n, _ = h.Plan(NoEntry)
+	n, _ = h.Plan(NoAddition)
 	if !Downgraded(false, n) || h.Sure() != (Counts{0, 1}) {
 		t.Errorf("a downgrade: %+v, sure %+v", n, h.Sure())
 	}
-	if _, ok := h.Plan(ExclusiveEntry); ok {
+	if _, ok := h.Plan(AddsExclusive); ok {
 		t.Error("a reader may become a writer")
 	}
 	if last := h.Leave(true); !last || h.State() != Freeing {
 		t.Errorf("after the last lease: last %v, %s", last, h.State())
 	}
 	// The levels of the last release are sure until Redis has answered: a re-entry may get the turn.
-	if n, _ := h.Plan(NoEntry); n.Total() != 0 || h.Sure() != (Counts{0, 1}) {
+	if n, _ := h.Plan(NoAddition); n.Total() != 0 || h.Sure() != (Counts{0, 1}) {
 		t.Errorf("the last release: %+v, sure %+v", n, h.Sure())
 	}
 	h.Enter(true)
@@ -70,21 +70,21 @@ func TestHold_Strays(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		shared       bool
-		left         Left
+		left         Leftovers
 		freed, other bool // Strays after Redis has freed it, and otherwise
 	}{
-		{false, Left{}, false, false},
-		{true, Left{}, false, true},
-		{false, Left{Stray: true}, true, true},
-		{false, Left{There: true}, false, false},
+		{false, Leftovers{}, false, false},
+		{true, Leftovers{}, false, true},
+		{false, Leftovers{Stray: true}, true, true},
+		{false, Leftovers{There: true}, false, false},
 	} {
 		h := NewHold(test.shared, test.left)
 		if h.Strays(true) != test.freed || h.Strays(false) != test.other {
 			t.Errorf("%+v: %v and %v", test, h.Strays(true), h.Strays(false))
 		}
 	}
-	h := NewHold(false, Left{})
-	if h.MayStray(Left{Stray: true}); !h.Strays(true) {
+	h := NewHold(false, Leftovers{})
+	if h.MayStray(Leftovers{Stray: true}); !h.Strays(true) {
 		t.Error("a stray of the heir was forgotten")
 	}
 }

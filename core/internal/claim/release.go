@@ -12,25 +12,25 @@ const (
 
 // An Exit is what is known when a lease has left its hold and Redis is to be told.
 type Exit struct {
-	Ended     bool   // the hold has ended
+	WasOver   bool   // the hold has ended
 	Counts    Counts // one for each lease that remains
 	Deepest   int32  // Hold.Deepest: a hand-over would leave the time-out keys of read levels
 	HandsOver bool   // the kind has a hand-over, and the client is open
 
-	Heir     bool // the queue has an heir
-	SameKind bool // it wants what the hold is
-	Queued   bool // Redis keeps the queue
-	Place    Left // what the heir's attempts have left there; without a place it cannot be the next
+	Heir        bool      // the queue has an heir
+	SameKind    bool      // it wants what the hold is
+	Queued      bool      // Redis keeps the queue
+	HeirEarlier Leftovers // what the heir's attempts have left there; without a place it cannot be the next
 }
 
 // Verdict decides.
 func (e Exit) Verdict() Way {
 	switch {
-	case e.Ended:
+	case e.WasOver:
 		return AlreadyOver
 	case e.Counts.Total() > 0:
 		return LowersCount
-	case e.HandsOver && e.Deepest == 0 && e.Heir && e.SameKind && (!e.Queued || e.Place.There):
+	case e.HandsOver && e.Deepest == 0 && e.Heir && e.SameKind && (!e.Queued || e.HeirEarlier.There):
 		return HandsOver
 	}
 	return FreesHold
@@ -38,15 +38,15 @@ func (e Exit) Verdict() Way {
 
 // A Release is what is known when the reply to the release of a hold has been read.
 type Release struct {
-	Err       error // the command's error; nil: Redis has answered
-	Loss      error // what a hold that is missing was lost by
-	There     bool  // Redis had the hold
-	Leftovers bool  // keys beside the lock's hash may be left
-	Stray     bool  // a try had no answer
-	WrongKind bool  // Err says that a key has another type
-	Failed    bool  // Err is of a kind that may follow a write
+	Err        error // the command's error; nil: Redis has answered
+	Loss       error // what a hold that is missing was lost by
+	There      bool  // Redis had the hold
+	Leftovers  bool  // keys beside the lock's hash may be left
+	Unanswered bool  // a try had no answer
+	WrongKind  bool  // Err says that a key has another type
+	Failed     bool  // Err is of a kind that may follow a write
 
-	Ended     error // why the hold has ended meanwhile; nil: it has not
+	EndedBy   error // why the hold has ended meanwhile; nil: it has not
 	LeaseLeft bool  // the released lease would still last
 	Strays    bool  // what Hold.Strays returns
 
@@ -66,23 +66,23 @@ const (
 // A ReleaseVerdict says what follows from a release.
 type ReleaseVerdict struct {
 	Err     error
-	Ended   bool // the hold had ended before, and nothing else follows
+	WasOver bool // the hold had ended before, and nothing else follows
 	Deliver bool // waiters get the record
-	Clean   Left
+	Clean   Leftovers
 	Call    CleanUpCall
 	Alone   bool // the clean-up leaves out the keys beside the lock's
 }
 
 // Verdict decides.
 func (r Release) Verdict() (v ReleaseVerdict) {
-	if r.Ended != nil {
-		return ReleaseVerdict{Err: r.Ended, Ended: true}
+	if r.EndedBy != nil {
+		return ReleaseVerdict{Err: r.EndedBy, WasOver: true}
 	}
 	// A try of this release whose reply was lost may have freed the hold. With a record, a later
 	// try finds that until it has expired.
-	freedEarlier := r.Stray && r.LeaseLeft
+	freedEarlier := r.Unanswered && r.LeaseLeft
 	if r.Records {
-		freedEarlier = r.Stray && r.RecordOld
+		freedEarlier = r.Unanswered && r.RecordOld
 	}
 	missing := r.Err == nil && !r.There && !freedEarlier
 	if v.Err = r.Err; missing {

@@ -37,13 +37,13 @@ func handOverTable() string {
 		{"handed over", "here, forced", here(HandOver{Forced: true})},
 		{"handed over, too few replicas", "here", here(HandOver{Unproven: errReplica})},
 		{"handed over", "gone", HandOver{LeaseLeft: true}},
-		{"handed over, but the hold was lost meanwhile", "here", here(HandOver{Ended: ErrLockLost})},
+		{"handed over, but the hold was lost meanwhile", "here", here(HandOver{EndedBy: ErrLockLost})},
 		{"freed instead (fair: another is first)", "here", here(HandOver{Reply: FreedInstead})},
 		{"not held", "here", here(HandOver{Reply: NotHeld})},
-		{"not held, after a try without an answer, and the lease would still last", "here", here(HandOver{Reply: NotHeld, Stray: true})},
+		{"not held, after a try without an answer, and the lease would still last", "here", here(HandOver{Reply: NotHeld, Unanswered: true})},
 		{"not executed", "here", here(HandOver{Reply: NotExecuted, Err: errDown})},
-		{"unknown", "here", here(HandOver{Reply: Unknown, Err: errDown, Stray: true})},
-		{"unknown", "gone", HandOver{Reply: Unknown, Err: errDown, Stray: true, LeaseLeft: true}},
+		{"unknown", "here", here(HandOver{Reply: Unknown, Err: errDown, Unanswered: true})},
+		{"unknown", "gone", HandOver{Reply: Unknown, Err: errDown, Unanswered: true, LeaseLeft: true}},
 	} {
 		v := row.o.Verdict()
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", row.reply, row.waiter, endOf(row.o, v), cleanedUp(v), releaseReturns(v), acquireReturns(row.o, v))
@@ -53,9 +53,9 @@ func handOverTable() string {
 
 func endOf(o HandOver, v HandOverVerdict) string {
 	switch {
-	case !v.Ended:
+	case !v.Over:
 		return "freed by a plain release"
-	case o.Ended != nil:
+	case o.EndedBy != nil:
 		return "lost"
 	}
 	return "released"
@@ -75,7 +75,7 @@ func cleanedUp(v HandOverVerdict) string {
 
 func releaseReturns(v HandOverVerdict) string {
 	switch {
-	case !v.Ended:
+	case !v.Over:
 		return "what that release returns"
 	case v.Err == nil:
 		return "nil"

@@ -51,15 +51,15 @@ func TestTurn_InOrder(t *testing.T) {
 // In tests, a turn that no caller has cannot be passed, and only one that has it plans a command.
 func TestTurn_HasAnOwner(t *testing.T) {
 	t.Parallel()
-	h := NewHold(false, Left{})
+	h := NewHold(false, Leftovers{})
 	if !panics(func() { h.Turn.Pass() }) {
 		t.Error("a turn was passed that nobody has")
 	}
-	if !panics(func() { h.Plan(NoEntry) }) {
+	if !panics(func() { h.Plan(NoAddition) }) {
 		t.Error("a command was planned without the turn")
 	}
 	h.Turn.Take()
-	h.Plan(NoEntry)
+	h.Plan(NoAddition)
 	h.Turn.Pass()
 	if !panics(func() { h.Turn.Pass() }) {
 		t.Error("a turn was passed twice")

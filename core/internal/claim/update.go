@@ -8,14 +8,14 @@ type Update struct {
 	Err        error // the command's error; nil: Redis has answered
 	Loss       error // what a hold that is missing was lost by
 	There      bool  // Redis had the hold
-	Ended      error // why the hold has ended meanwhile; nil: it has not
+	EndedBy    error // why the hold has ended meanwhile; nil: it has not
 	Downgrades bool  // its levels turn a writer's hold into a reader's
 	CountOnly  bool  // it only lowers the count: it is for no lease
 
-	CallerLeft bool  // the caller has left, and wants the lease no more
-	Unproven   error // why the replicas may not have what Redis has
-	LeaseEnded error // why the lease of the command has ended, or must not begin; nil: it has not
-	Late       bool  // the lease would be over before it begins
+	CallerLeft   bool  // the caller has left, and wants the lease no more
+	Unproven     error // why the replicas may not have what Redis has
+	LeaseEndedBy error // why the lease of the command has ended, or must not begin; nil: it has not
+	Late         bool  // the lease would be over before it begins
 }
 
 // An UpdateVerdict says what follows from a change.
@@ -38,12 +38,12 @@ func (u Update) Verdict() (v UpdateVerdict) {
 	case u.Err != nil:
 		v.Err, v.Retries = u.Err, u.Downgrades && u.CountOnly
 	case !u.There:
-		v.Err = cmp.Or(u.Ended, u.Loss)
-		if u.Ended == nil {
+		v.Err = cmp.Or(u.EndedBy, u.Loss)
+		if u.EndedBy == nil {
 			v.Loss = u.Loss
 		}
-	case u.Ended != nil:
-		v.Err = u.Ended
+	case u.EndedBy != nil:
+		v.Err = u.EndedBy
 	default:
 		v.Confirms, v.Admits = true, u.Downgrades
 		switch {
@@ -51,8 +51,8 @@ func (u Update) Verdict() (v UpdateVerdict) {
 			v.Resends = true
 		case u.Unproven != nil:
 			v.Err, v.Resends = u.Unproven, true
-		case u.LeaseEnded != nil:
-			v.Err = u.LeaseEnded
+		case u.LeaseEndedBy != nil:
+			v.Err = u.LeaseEndedBy
 		case u.Late:
 			v.Err, v.Resends = ErrLate, true
 		default:

@@ -36,18 +36,18 @@ func TestHandOver_AllVerdicts(t *testing.T) {
 		for combination := range 1 << 12 {
 			b := bits(combination)
 			o := HandOver{
-				Reply: reply, Unproven: errIf(b(), errReplica), Stray: b(), Ended: errIf(b(), ErrLockLost), HoldStray: b(),
-				LeaseLeft: b(), Here: b(), Queued: b(), Place: Left{There: b(), Stray: b()}, Forced: b(), Late: b(),
+				Reply: reply, Unproven: errIf(b(), errReplica), Unanswered: b(), EndedBy: errIf(b(), ErrLockLost), HoldStray: b(),
+				LeaseLeft: b(), Here: b(), Queued: b(), Earlier: Leftovers{There: b(), Stray: b()}, Forced: b(), Late: b(),
 			}
 			if reply != HandedOver {
 				o.Unproven = nil
 			}
-			o.Stray = (o.Stray || reply == Unknown) && reply != NotExecuted
+			o.Unanswered = (o.Unanswered || reply == Unknown) && reply != NotExecuted
 			if reply >= NotExecuted {
 				o.Err = errDown
 			}
 			if !o.Queued {
-				o.Place = Left{}
+				o.Earlier = Leftovers{}
 			}
 			checkHandOver(t, o, o.Verdict())
 			if t.Failed() {
@@ -63,22 +63,22 @@ func checkHandOver(t *testing.T, o HandOver, v HandOverVerdict) {
 	for what, wrong := range map[string]bool{
 		"the heir holds the lock exactly if the grant counts":     v.Accepted != counts,
 		"the heir has two outcomes":                               v.Accepted && (v.HeirErr != nil || v.Dismiss != nil || v.KeepsOn || !v.CleanHeir.None()),
-		"what the heir may have is forgotten":                     (o.Reply == HandedOver || o.Stray) && !v.Accepted && !v.KeepsOn && !v.CleanHeir.There,
-		"what an heir that keeps its wire owner has is forgotten": (o.Reply == HandedOver || o.Stray) && v.KeepsOn && !v.Heir.There,
-		"a stray of the heir is forgotten":                        o.Stray && (!(v.Accepted || v.KeepsOn) && !v.CleanHeir.Stray || (v.Accepted || v.KeepsOn) && !v.Heir.Stray),
-		"a stray of the heir's place is forgotten":                (v.Accepted || v.KeepsOn) && o.Place.Stray && !v.Heir.Stray,
+		"what the heir may have is forgotten":                     (o.Reply == HandedOver || o.Unanswered) && !v.Accepted && !v.KeepsOn && !v.CleanHeir.There,
+		"what an heir that keeps its wire owner has is forgotten": (o.Reply == HandedOver || o.Unanswered) && v.KeepsOn && !v.HeirLeftovers.There,
+		"a stray of the heir is forgotten":                        o.Unanswered && (!(v.Accepted || v.KeepsOn) && !v.CleanHeir.Stray || (v.Accepted || v.KeepsOn) && !v.HeirLeftovers.Stray),
+		"a stray of the heir's place is forgotten":                (v.Accepted || v.KeepsOn) && o.Earlier.Stray && !v.HeirLeftovers.Stray,
 		"the place of a waiter is freed":                          (v.Accepted || v.KeepsOn) && !v.CleanHeir.None(),
-		"what was cleaned up is kept":                             !v.Heir.None() && !v.CleanHeir.None(),
-		"a command that failed for sure ends the hold":            o.Reply == NotExecuted && o.Ended == nil && (v.Ended || !v.CleanHold.None()),
-		"the hold does not end":                                   o.Reply != NotExecuted && !v.Ended,
-		"a hold that ended before returns another error":          o.Ended != nil && v.Err != o.Ended,
-		"a hold that may be there is forgotten":                   v.Ended && o.Err != nil && !v.CleanHold.There,
-		"a stray of the hold is forgotten":                        v.Ended && o.HoldStray && !v.CleanHold.Stray,
-		"a lost hold is released":                                 o.Reply == NotHeld && o.Ended == nil && !o.Stray && v.Err != ErrLockLost,
-		"a hold that a retry missed is lost":                      o.Reply == NotHeld && o.Ended == nil && o.Stray && o.LeaseLeft && v.Err != nil,
-		"an unknown outcome is nobody's error":                    o.Reply == Unknown && (v.Dismiss != errDown || o.Ended == nil && v.Err != errDown),
+		"what was cleaned up is kept":                             !v.HeirLeftovers.None() && !v.CleanHeir.None(),
+		"a command that failed for sure ends the hold":            o.Reply == NotExecuted && o.EndedBy == nil && (v.Over || !v.CleanHold.None()),
+		"the hold does not end":                                   o.Reply != NotExecuted && !v.Over,
+		"a hold that ended before returns another error":          o.EndedBy != nil && v.Err != o.EndedBy,
+		"a hold that may be there is forgotten":                   v.Over && o.Err != nil && !v.CleanHold.There,
+		"a stray of the hold is forgotten":                        v.Over && o.HoldStray && !v.CleanHold.Stray,
+		"a lost hold is released":                                 o.Reply == NotHeld && o.EndedBy == nil && !o.Unanswered && v.Err != ErrLockLost,
+		"a hold that a retry missed is lost":                      o.Reply == NotHeld && o.EndedBy == nil && o.Unanswered && o.LeaseLeft && v.Err != nil,
+		"an unknown outcome is nobody's error":                    o.Reply == Unknown && (v.Dismiss != errDown || o.EndedBy == nil && v.Err != errDown),
 		"too few replicas are nobody's error":                     o.Unproven != nil && v.Dismiss != errReplica,
-		"nobody tries":                                            v.Ended && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
+		"nobody tries":                                            v.Over && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
 		"somebody tries in vain":                                  v.Accepted && v.Wake,
 	} {
 		if wrong {
@@ -126,29 +126,29 @@ func TestRelease_AllVerdicts(t *testing.T) {
 	for combination := range 1 << 11 {
 		b := bits(combination)
 		r := Release{
-			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Leftovers: b(), Stray: b(), WrongKind: b(), Failed: b(),
-			Ended: errIf(b(), ErrLockLost), LeaseLeft: b(), Strays: b(), Records: b(), RecordOld: b(),
+			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Leftovers: b(), Unanswered: b(), WrongKind: b(), Failed: b(),
+			EndedBy: errIf(b(), ErrLockLost), LeaseLeft: b(), Strays: b(), Records: b(), RecordOld: b(),
 		}
 		if r.Err == nil {
 			r.WrongKind, r.Failed = false, false
 		}
 		v := r.Verdict()
-		earlier := r.Stray && (r.LeaseLeft && !r.Records || r.RecordOld && r.Records)
+		earlier := r.Unanswered && (r.LeaseLeft && !r.Records || r.RecordOld && r.Records)
 		missing := r.Err == nil && !r.There && !earlier
 		for what, wrong := range map[string]bool{
-			"a hold that ended before has a second end": r.Ended != nil && v != ReleaseVerdict{Err: r.Ended, Ended: true},
-			"a command's error is lost":                 r.Ended == nil && r.Err != nil && v.Err != errDown,
-			"a hold that is missing was not lost":       r.Ended == nil && missing && v.Err != ErrLockLost,
-			"a hold is lost that was there":             r.Ended == nil && r.Err == nil && !missing && v.Err != nil,
-			"a hold that may be there is forgotten":     r.Ended == nil && (r.Err != nil || r.Leftovers) && !v.Clean.There,
-			"a stray is forgotten":                      r.Ended == nil && v.Clean.Stray != r.Strays,
+			"a hold that ended before has a second end": r.EndedBy != nil && v != ReleaseVerdict{Err: r.EndedBy, WasOver: true},
+			"a command's error is lost":                 r.EndedBy == nil && r.Err != nil && v.Err != errDown,
+			"a hold that is missing was not lost":       r.EndedBy == nil && missing && v.Err != ErrLockLost,
+			"a hold is lost that was there":             r.EndedBy == nil && r.Err == nil && !missing && v.Err != nil,
+			"a hold that may be there is forgotten":     r.EndedBy == nil && (r.Err != nil || r.Leftovers) && !v.Clean.There,
+			"a stray is forgotten":                      r.EndedBy == nil && v.Clean.Stray != r.Strays,
 			"a record is delivered that is not there":   v.Deliver && (v.Err != nil || !r.Records),
-			"a record is not delivered":                 r.Ended == nil && r.Records && v.Err == nil && !v.Deliver,
-			"a marker goes that must stay":              r.Ended == nil && missing && v.Call != PlainCall,
-			"a marker stays that must go":               r.Ended == nil && r.Err == nil && !missing && v.Call != GoneCall,
-			"an unanswered release is not repeated":     r.Ended == nil && r.Err != nil && !r.WrongKind && !(r.Records && r.Failed) && v.Call != SameCall,
-			"a record that failed is stored later":      r.Ended == nil && r.Records && r.Failed && v.Call != PlainCall,
-			"a key of another type fails the clean-up":  r.Ended == nil && r.WrongKind && !v.Alone,
+			"a record is not delivered":                 r.EndedBy == nil && r.Records && v.Err == nil && !v.Deliver,
+			"a marker goes that must stay":              r.EndedBy == nil && missing && v.Call != PlainCall,
+			"a marker stays that must go":               r.EndedBy == nil && r.Err == nil && !missing && v.Call != GoneCall,
+			"an unanswered release is not repeated":     r.EndedBy == nil && r.Err != nil && !r.WrongKind && !(r.Records && r.Failed) && v.Call != SameCall,
+			"a record that failed is stored later":      r.EndedBy == nil && r.Records && r.Failed && v.Call != PlainCall,
+			"a key of another type fails the clean-up":  r.EndedBy == nil && r.WrongKind && !v.Alone,
 		} {
 			if wrong {
 				t.Errorf("%s: %+v: %+v", what, r, v)
@@ -163,7 +163,7 @@ func TestExit_AllVerdicts(t *testing.T) {
 	t.Parallel()
 	for combination := range 1 << 10 {
 		b := bits(combination)
-		x := Exit{Ended: b(), HandsOver: b(), Heir: b(), SameKind: b(), Queued: b(), Place: Left{There: b(), Stray: b()}}
+		x := Exit{WasOver: b(), HandsOver: b(), Heir: b(), SameKind: b(), Queued: b(), HeirEarlier: Leftovers{There: b(), Stray: b()}}
 		if b() {
 			x.Counts = Counts{1, 0}
 		}
@@ -174,8 +174,8 @@ func TestExit_AllVerdicts(t *testing.T) {
 			x.Deepest = 1
 		}
 		want := FreesHold
-		switch inPlace := x.Place.There || !x.Queued; {
-		case x.Ended:
+		switch inPlace := x.HeirEarlier.There || !x.Queued; {
+		case x.WasOver:
 			want = AlreadyOver
 		case x.Counts != Counts{}:
 			want = LowersCount
@@ -194,17 +194,17 @@ func TestAttempt_AllVerdicts(t *testing.T) {
 	t.Parallel()
 	for combination := range 1 << 6 {
 		b := bits(combination)
-		a := Attempt{Granted: b(), Stray: b(), Looks: b(), Keeps: b(), Place: Left{There: b(), Stray: b()}}
-		left := a.Place
-		if !a.Looks && (a.Granted || a.Stray) {
-			left = Left{There: true, Stray: a.Stray || a.Place.Stray}
+		a := Attempt{Granted: b(), Unanswered: b(), Looks: b(), Keeps: b(), Earlier: Leftovers{There: b(), Stray: b()}}
+		left := a.Earlier
+		if !a.Looks && (a.Granted || a.Unanswered) {
+			left = Leftovers{There: true, Stray: a.Unanswered || a.Earlier.Stray}
 		}
 		want := AttemptVerdict{Clean: left}
 		if a.Keeps {
-			want = AttemptVerdict{Place: left}
+			want = AttemptVerdict{Kept: left}
 		}
-		if v := a.Verdict(); v != want || v.Left() != left {
-			t.Errorf("%+v: %+v with %+v, want %+v", a, v, v.Left(), want)
+		if v := a.Verdict(); v != want || v.Leftovers() != left {
+			t.Errorf("%+v: %+v with %+v, want %+v", a, v, v.Leftovers(), want)
 		}
 	}
 }
@@ -217,26 +217,26 @@ func TestUpdate_AllVerdicts(t *testing.T) {
 	for combination := range 1 << 9 {
 		b := bits(combination)
 		u := Update{
-			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), Ended: errIf(b(), errEnded), Downgrades: b(), CountOnly: b(),
-			CallerLeft: b(), Unproven: errIf(b(), errReplica), LeaseEnded: errIf(b(), errLease), Late: b(),
+			Err: errIf(b(), errDown), Loss: ErrLockLost, There: b(), EndedBy: errIf(b(), errEnded), Downgrades: b(), CountOnly: b(),
+			CallerLeft: b(), Unproven: errIf(b(), errReplica), LeaseEndedBy: errIf(b(), errLease), Late: b(),
 		}
 		v := u.Verdict()
 		answered := u.Err == nil
-		accepted := answered && u.There && u.Ended == nil
-		usable := !u.CallerLeft && u.Unproven == nil && u.LeaseEnded == nil && !u.Late
+		accepted := answered && u.There && u.EndedBy == nil
+		usable := !u.CallerLeft && u.Unproven == nil && u.LeaseEndedBy == nil && !u.Late
 		for what, wrong := range map[string]bool{
 			"a command's error is lost":                     !answered && v.Err != errDown,
 			"a hold is lost that was not missing":           v.Loss != nil && (!answered || u.There),
-			"a missing hold is not lost":                    answered && !u.There && u.Ended == nil && v.Loss != ErrLockLost,
-			"a hold that ended before ends again":           u.Ended != nil && v.Loss != nil,
-			"a hold that ended before has another error":    answered && u.Ended != nil && v.Err != errEnded,
+			"a missing hold is not lost":                    answered && !u.There && u.EndedBy == nil && v.Loss != ErrLockLost,
+			"a hold that ended before ends again":           u.EndedBy != nil && v.Loss != nil,
+			"a hold that ended before has another error":    answered && u.EndedBy != nil && v.Err != errEnded,
 			"the levels of Redis are not noted":             v.Confirms != accepted,
 			"a lease counts without Redis":                  v.Applies && !accepted,
 			"a lease counts that must not":                  v.Applies && !usable,
 			"a lease does not count that must":              accepted && usable && (!v.Applies || v.Err != nil),
 			"a lease that does not count has no error":      accepted && !usable && !u.CallerLeft && v.Err == nil,
 			"a level that nobody has stays":                 accepted && (u.CallerLeft || u.Unproven != nil) && !v.Resends,
-			"a late level stays":                            accepted && u.Late && u.LeaseEnded == nil && !v.Resends,
+			"a late level stays":                            accepted && u.Late && u.LeaseEndedBy == nil && !v.Resends,
 			"a count is sent again in vain":                 v.Resends && (!accepted || v.Applies),
 			"readers are not told that they may enter":      v.Admits != (accepted && u.Downgrades),
 			"a downgrade without an answer is not repeated": v.Retries != (!answered && u.Downgrades && u.CountOnly),
@@ -275,9 +275,9 @@ func TestRefusal_Verdicts(t *testing.T) {
 		{"no queue in Redis", Refusal{}, RefusalVerdict{Sleeps: true}},
 		{"no place yet, and it hears", Refusal{Queued: true, Hears: true}, RefusalVerdict{Sleeps: true, Join: JoinNow}},
 		{"no place yet, and it is deaf", Refusal{Queued: true, First: true}, RefusalVerdict{Sleeps: true, Join: JoinHeard}},
-		{"first in the queue", Refusal{Queued: true, Place: 1}, RefusalVerdict{Sleeps: true}},
-		{"behind others", Refusal{Queued: true, Place: 2}, RefusalVerdict{Sleeps: true, ByPlace: true}},
-		{"behind others, and it polls for those here", Refusal{Queued: true, Place: 2, First: true}, RefusalVerdict{Sleeps: true}},
+		{"first in the queue", Refusal{Queued: true, Position: 1}, RefusalVerdict{Sleeps: true}},
+		{"behind others", Refusal{Queued: true, Position: 2}, RefusalVerdict{Sleeps: true, ByPlace: true}},
+		{"behind others, and it polls for those here", Refusal{Queued: true, Position: 2, First: true}, RefusalVerdict{Sleeps: true}},
 	} {
 		if v := test.r.Verdict(); v != test.want {
 			t.Errorf("%s: %+v, want %+v", test.what, v, test.want)
@@ -346,19 +346,19 @@ func TestLeft(t *testing.T) {
 	t.Parallel()
 	for combination := range 1 << 4 {
 		b := bits(combination)
-		one, other := Left{There: b(), Stray: b()}, Left{There: b(), Stray: b()}
-		if got, want := one.Or(other), (Left{There: one.There || other.There, Stray: one.Stray || other.Stray}); got != want {
+		one, other := Leftovers{There: b(), Stray: b()}, Leftovers{There: b(), Stray: b()}
+		if got, want := one.Or(other), (Leftovers{There: one.There || other.There, Stray: one.Stray || other.Stray}); got != want {
 			t.Errorf("%+v or %+v: %+v", one, other, got)
 		}
-		if got, want := one.Queueing(), (Left{There: true, Stray: one.Stray}); got != want {
+		if got, want := one.Queueing(), (Leftovers{There: true, Stray: one.Stray}); got != want {
 			t.Errorf("%+v queueing: %+v", one, got)
 		}
 		granted, stray := one.There, one.Stray
-		if got := AfterAcquire(granted, stray); got != (Left{There: granted || stray, Stray: stray}) || got.None() != (!granted && !stray) {
+		if got := AfterAcquire(granted, stray); got != (Leftovers{There: granted || stray, Stray: stray}) || got.None() != (!granted && !stray) {
 			t.Errorf("after an acquire, granted %v, stray %v: %+v", granted, stray, got)
 		}
 	}
-	if got := AfterLoss(false); got != (Left{There: true}) {
+	if got := AfterLoss(false); got != (Leftovers{There: true}) {
 		t.Errorf("after a loss: %+v", got)
 	}
 }

@@ -6,7 +6,7 @@ var (
 	//go:embed abilities.lua
 	abilitiesSource string
 
-	abilities = script("abilities", abilitiesSource)
+	abilities = script("abilities", abilitiesSource, 0)
 )
 
 // An Ability says whether a command can be run.

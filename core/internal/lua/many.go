@@ -6,7 +6,7 @@ var (
 	//go:embed many.lua
 	manySource string
 
-	many = script("many", function(release)+function(acquire)+manySource)
+	many = script("many", function(release)+function(acquire)+manySource, 0)
 )
 
 // function returns a script as a Lua function with its name, for use by the scripts below it.

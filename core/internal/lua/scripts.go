@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/reqlock/reqlock/core/internal/wire"
@@ -30,10 +29,20 @@ type Script struct {
 	Source string
 	SHA    string
 	// sha is SHA as a ready argument.
-	sha any
-	// fenced is true if the script draws a fencing token with each grant.
-	fenced bool
+	sha    any
+	traits traits
 }
+
+// traits are what a script does besides changing one lock.
+type traits uint8
+
+const (
+	acquires traits = 1 << iota // It is an attempt to acquire.
+	fenced                      // It draws a fencing token with each grant, by fenced_draw.lua.
+	queued                      // It changes a queue in Redis, by fair_queue.lua.
+)
+
+func (s *Script) has(t traits) bool { return s.traits&t != 0 }
 
 // known has the digest of each script.
 var known = make(map[string]bool)
@@ -41,18 +50,18 @@ var known = make(map[string]bool)
 // Known reports whether a digest is that of a script of this package.
 func Known(sha []byte) bool { return known[string(sha)] }
 
-func script(name, source string) *Script {
+// script returns a script with the functions that its traits need.
+func script(name, source string, has traits) *Script {
+	if has&queued != 0 {
+		source = fairQueue + source
+	}
+	if has&fenced != 0 {
+		source = fencedDraw + source
+	}
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
 	known[sha] = true
-	return &Script{Name: name, Source: source, SHA: sha, sha: sha}
-}
-
-// fencedScript returns a script that draws tokens with the function of fenced_draw.lua.
-func fencedScript(name, source string) *Script {
-	s := script(name, fencedDraw+source)
-	s.fenced = true
-	return s
+	return &Script{Name: name, Source: source, SHA: sha, sha: sha, traits: has}
 }
 
 var (
@@ -99,27 +108,27 @@ var (
 	//go:embed force_take.lua
 	forceTake string
 
-	acquire           = script("acquire", acquireSource)
-	fencedAcquire     = fencedScript("fenced_acquire", fencedAcquireSource)
-	readAcquire       = script("read_acquire", readAcquireSource)
-	writeAcquire      = script("write_acquire", writeAcquireSource)
-	fencedWrite       = fencedScript("fenced_write_acquire", writeAcquireSource)
-	fairAcquire       = script("fair_acquire", fairQueue+fairAcquireSource)
-	fencedFairAcquire = fencedScript("fenced_fair_acquire", fairQueue+fairAcquireSource)
-	update            = script("update", updateSource)
-	readWriteUpdate   = script("read_write_update", readWriteUpdateSource)
-	pass              = script("pass", passSource)
-	fencedPass        = fencedScript("fenced_pass", fencedPassSource)
-	fairPass          = script("fair_pass", fairQueue+fairPassSource)
-	fencedFairPass    = fencedScript("fenced_fair_pass", fairQueue+fairPassSource)
-	release           = script("release", releaseSource)
-	fairRelease       = script("fair_release", fairQueue+fairReleaseSource)
-	forceRelease      = script("force_release", forceTake+forceReleaseSource)
-	fairForceRelease  = script("fair_force_release", fairQueue+forceTake+fairForceReleaseSource)
-	holders           = script("holders", holdersSource)
-	present           = script("present", presentSource)
-	renew             = script("renew", renewSource)
-	inspect           = script("inspect", inspectSource)
+	acquire           = script("acquire", acquireSource, acquires)
+	fencedAcquire     = script("fenced_acquire", fencedAcquireSource, acquires|fenced)
+	readAcquire       = script("read_acquire", readAcquireSource, acquires)
+	writeAcquire      = script("write_acquire", writeAcquireSource, acquires)
+	fencedWrite       = script("fenced_write_acquire", writeAcquireSource, acquires|fenced)
+	fairAcquire       = script("fair_acquire", fairAcquireSource, acquires|queued)
+	fencedFairAcquire = script("fenced_fair_acquire", fairAcquireSource, acquires|fenced|queued)
+	update            = script("update", updateSource, 0)
+	readWriteUpdate   = script("read_write_update", readWriteUpdateSource, 0)
+	pass              = script("pass", passSource, 0)
+	fencedPass        = script("fenced_pass", fencedPassSource, fenced)
+	fairPass          = script("fair_pass", fairPassSource, queued)
+	fencedFairPass    = script("fenced_fair_pass", fairPassSource, fenced|queued)
+	release           = script("release", releaseSource, 0)
+	fairRelease       = script("fair_release", fairReleaseSource, queued)
+	forceRelease      = script("force_release", forceTake+forceReleaseSource, 0)
+	fairForceRelease  = script("fair_force_release", forceTake+fairForceReleaseSource, queued)
+	holders           = script("holders", holdersSource, 0)
+	present           = script("present", presentSource, 0)
+	renew             = script("renew", renewSource, 0)
+	inspect           = script("inspect", inspectSource, 0)
 )
 
 // A Call is a script with its keys and arguments, ready to send.
@@ -275,14 +284,14 @@ type Fair struct {
 
 func (f *Fair) call(s *Script, room int) Call {
 	keys := 3
-	if s.fenced {
+	if s.has(fenced) {
 		keys++
 	}
 	c := call(s, keys, 7+room)
 	commands := [2]string{}
 	copy(commands[:], f.Commands)
 	c.add(f.Lock, f.Queue, f.Deadlines)
-	if s.fenced {
+	if s.has(fenced) {
 		c.add(f.Counter)
 	}
 	c.add(f.Budget.Milliseconds(), f.Grace.Milliseconds(), f.Channel, f.Message, commands[0], commands[1])
@@ -581,12 +590,12 @@ type Answer struct {
 
 // ReadAcquire reads the reply of an acquire script.
 func (c Call) ReadAcquire(reply any) (Answer, error) {
-	if token, ok := readToken(reply); ok && c.Script.fenced {
+	if token, ok := readToken(reply); ok && c.Script.has(fenced) {
 		return Answer{Granted: true, Token: token}, nil
 	}
 	switch r := reply.(type) {
 	case int64:
-		if r == 1 && !c.Script.fenced {
+		if r == 1 && !c.Script.has(fenced) {
 			return Answer{Granted: true}, nil
 		}
 	case []any:
@@ -606,16 +615,16 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 // ReadPass reads the reply of a hand-over script. If the answer is neither Granted nor Freed, the
 // old hold was gone.
 func (c Call) ReadPass(reply any) (Answer, error) {
-	if token, ok := readToken(reply); ok && c.Script.fenced {
+	if token, ok := readToken(reply); ok && c.Script.has(fenced) {
 		return Answer{Granted: true, Token: token}, nil
 	}
 	n, ok := reply.(int64)
 	switch {
 	case ok && n == 0:
 		return Answer{}, nil
-	case ok && n == 1 && !c.Script.fenced:
+	case ok && n == 1 && !c.Script.has(fenced):
 		return Answer{Granted: true}, nil
-	case ok && n == -1 && (c.Script == fairPass || c.Script == fencedFairPass):
+	case ok && n == -1 && c.Script.has(queued):
 		return Answer{Freed: true}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)
@@ -826,7 +835,7 @@ func unexpected(s *Script, reply any) error {
 }
 
 // Acquires reports whether the call is an attempt to acquire.
-func (c Call) Acquires() bool { return strings.HasSuffix(c.Script.Name, "acquire") }
+func (c Call) Acquires() bool { return c.Script.has(acquires) }
 
 // Granted reports whether the reply to an attempt to acquire grants the lock.
 func (c Call) Granted(reply any) bool {

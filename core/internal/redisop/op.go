@@ -55,7 +55,7 @@ type Outcome int
 
 const (
 	NotExecuted Outcome = iota // No try was executed, and none will be.
-	Executed                   // A try was executed, as the last reply says. An earlier try may still arrive: see Stray.
+	Executed                   // A try was executed, as the last reply says. An earlier try may still arrive: see TryUnanswered.
 	Unknown                    // A try may have been executed, or may be yet.
 )
 
@@ -132,9 +132,9 @@ func (x *Op) Sent() clock.Instant { return x.sent }
 // InFlight reports whether the caller has left a try in flight, whose reply Await reads.
 func (x *Op) InFlight() bool { return x.state == left }
 
-// Stray reports whether a try may have been executed, or may be yet, although its reply was lost or
+// TryUnanswered reports whether a try may have been executed, or may be yet, although its reply was lost or
 // was an error of a kind that may follow a write.
-func (x *Op) Stray() bool { return x.stray }
+func (x *Op) TryUnanswered() bool { return x.stray }
 
 // Unreadable records that the caller could not parse the reply, which may mean anything.
 func (x *Op) Unreadable() { x.stray, x.end = true, failed }

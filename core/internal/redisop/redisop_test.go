@@ -99,8 +99,8 @@ func TestOp_Outcome(t *testing.T) {
 			rule := proxy.OnEvery(acquires, test.action)
 			x := r.Op(acquire("a"), test.timeout)
 			_, err := x.Run(Until{})
-			if err == nil || x.Outcome() != test.want || x.Stray() != test.stray {
-				t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.Stray(), err)
+			if err == nil || x.Outcome() != test.want || x.TryUnanswered() != test.stray {
+				t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.TryUnanswered(), err)
 			}
 			rule.Remove()
 			rule.Release()
@@ -114,8 +114,8 @@ func TestOp_LostReply(t *testing.T) {
 	r, proxy := newRunner(t)
 	proxy.OnMatch(1, acquires, redistest.CutAfter)
 	x := r.Op(acquire("a"), patience)
-	if _, err := x.Run(Until{}); err != nil || x.Outcome() != Executed || !x.Stray() {
-		t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.Stray(), err)
+	if _, err := x.Run(Until{}); err != nil || x.Outcome() != Executed || !x.TryUnanswered() {
+		t.Errorf("outcome %d, stray %v (%v)", x.Outcome(), x.TryUnanswered(), err)
 	}
 }
 
@@ -153,8 +153,8 @@ func TestOp_UntilSent(t *testing.T) {
 	}
 	away()
 	x = r.Op(acquire("b"), patience).UntilSent()
-	if _, err := x.Run(Until{}); err != nil || x.Stray() {
-		t.Errorf("a release: %v, stray %v", err, x.Stray())
+	if _, err := x.Run(Until{}); err != nil || x.TryUnanswered() {
+		t.Errorf("a release: %v, stray %v", err, x.TryUnanswered())
 	}
 }
 

@@ -194,7 +194,7 @@ func (w *Watchdog[H]) retry(failures uint8) time.Duration {
 	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
 }
 
-// look sends due items, each batch on its own goroutine, so that a hung node does not delay others.
+// renewDue sends due items, each batch on its own goroutine, so that a hung node does not delay others.
 func (w *Watchdog[H]) renewDue() (sleep time.Duration) {
 	batches, sleep := w.due()
 	for _, batch := range batches {

@@ -75,7 +75,7 @@ func (m *Model) Describe(s State) string {
 		for _, flag := range []struct {
 			is   bool
 			name string
-		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.frozen, "frozen"}, {own.slow, "slow"}, {own.place.There, "has a place"}, {own.reads, "reads"}} {
+		}{{own.robbed, "robbed"}, {own.forced, "forced"}, {own.deaf, "deaf"}, {own.frozen, "frozen"}, {own.slow, "slow"}, {own.earlier.There, "has a place"}, {own.reads, "reads"}} {
 			if flag.is {
 				b.WriteString(", " + flag.name)
 			}

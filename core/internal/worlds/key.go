@@ -68,7 +68,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 		own := &s.owners[o]
 		b = append(b, notes[o], byte(own.wait)|byte(own.hold.State())<<3|bits(own.dead)<<7, own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),
 			byte(own.hold.Sure().Exclusive), byte(own.hold.Sure().Shared), own.deepest(),
-			bits(own.reads, own.place.There, own.known, own.deaf, own.forced, own.place.Stray || own.hold.Strays(true), own.robbed, own.unsure))
+			bits(own.reads, own.earlier.There, own.known, own.deaf, own.forced, own.earlier.Stray || own.hold.Strays(true), own.robbed, own.unsure))
 		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth|byte(own.clean)<<4, bits(own.frozen, own.slow))
 	}
 	first := len(b)

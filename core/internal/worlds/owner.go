@@ -17,17 +17,17 @@ type owner struct {
 // A stay is what a client knows of an owner's current wire owner.
 type stay struct {
 	hold       claim.Hold
-	place      claim.Left // It is what the attempts so far have left.
-	left       uint8      // Ticks to the local deadline of the latest lease.
-	leftShared uint8      // Ticks to that of the latest lease of the read side.
-	known      bool       // A waiter for a fair lock was refused: it listens and knows the server's clock.
-	silent     uint8      // Ticks since a waiter for a fair lock asked.
-	deaf       bool       // The subscription was lost.
-	frozen     bool       // The client does nothing, and its subscription stands.
-	slow       bool       // It was frozen, or an attempt was lost, and none has succeeded since.
-	forced     bool       // ForceUnlock took the pending grant.
-	robbed     bool       // Redis lost the hold, or force took it, and the owner does not know.
-	unsure     bool       // Redis may have another count than the leases.
+	earlier    claim.Leftovers // It is what the attempts so far have left.
+	left       uint8           // Ticks to the local deadline of the latest lease.
+	leftShared uint8           // Ticks to that of the latest lease of the read side.
+	known      bool            // A waiter for a fair lock was refused: it listens and knows the server's clock.
+	silent     uint8           // Ticks since a waiter for a fair lock asked.
+	deaf       bool            // The subscription was lost.
+	frozen     bool            // The client does nothing, and its subscription stands.
+	slow       bool            // It was frozen, or an attempt was lost, and none has succeeded since.
+	forced     bool            // ForceUnlock took the pending grant.
+	robbed     bool            // Redis lost the hold, or force took it, and the owner does not know.
+	unsure     bool            // Redis may have another count than the leases.
 }
 
 func (own *owner) excl() uint8    { return uint8(own.hold.Counts().Exclusive) }
@@ -71,16 +71,16 @@ func (m *Model) ask(s *State, o int) bool {
 		c.excl, c.shared = 0, 1
 	}
 	if own.known {
-		c.notAfter, own.place = 1, own.place.Queueing()
+		c.notAfter, own.earlier = 1, own.earlier.Queueing()
 	}
 	return s.send(message{command: c})
 }
 
 // gets makes an owner a holder.
-func (m *Model) gets(s *State, o int, msg message, left claim.Left) error {
+func (m *Model) gets(s *State, o int, msg message, left claim.Leftovers) error {
 	own := &s.owners[o]
 	own.ends()
-	own.hold, own.place, own.known, own.deaf = claim.NewHold(own.reads, left), claim.Left{}, false, false
+	own.hold, own.earlier, own.known, own.deaf = claim.NewHold(own.reads, left), claim.Leftovers{}, false, false
 	own.hold.Enter(own.reads)
 	if own.reads {
 		own.leftShared = own.left
@@ -96,7 +96,7 @@ func (m *Model) gets(s *State, o int, msg message, left claim.Left) error {
 
 // waitsOn lets an owner sleep that did not get the lock. left is what its wire owner has left if it
 // does not wait on with that.
-func (m *Model) waitsOn(s *State, o int, left claim.Left) {
+func (m *Model) waitsOn(s *State, o int, left claim.Leftovers) {
 	own := &s.owners[o]
 	own.wait.Move(claim.Asleep)
 	if own.forced = false; m.Kind != Fair {
@@ -105,11 +105,11 @@ func (m *Model) waitsOn(s *State, o int, left claim.Left) {
 }
 
 // leaves ends a wait without the lock. left is what goes with its wire owner beside its place.
-func (m *Model) leaves(s *State, o int, left claim.Left) {
+func (m *Model) leaves(s *State, o int, left claim.Leftovers) {
 	own := &s.owners[o]
 	own.ends()
 	if own.uses[0] != free {
-		m.retire(s, o, left.Or(own.place), opUndo)
+		m.retire(s, o, left.Or(own.earlier), opUndo)
 	}
 }
 
@@ -126,7 +126,7 @@ func (m *Model) lose(s *State, o int) {
 }
 
 // plan takes the turn, and returns the command with the levels to send.
-func (own *owner) plan(c command, more claim.Entry) (command, bool) {
+func (own *owner) plan(c command, more claim.Addition) (command, bool) {
 	own.hold.Turn.Take()
 	n, ok := own.hold.Plan(more)
 	c.excl, c.shared, c.deepest = uint8(n.Exclusive), uint8(n.Shared), own.deepest()
@@ -134,7 +134,7 @@ func (own *owner) plan(c command, more claim.Entry) (command, bool) {
 }
 
 // update sends the levels that an owner wants.
-func (m *Model) update(s *State, o int, more claim.Entry, lease uint8) bool {
+func (m *Model) update(s *State, o int, more claim.Addition, lease uint8) bool {
 	own := &s.owners[o]
 	c, ok := own.plan(command{op: opUpdate, from: wireOf(o, 0), lease: lease}, more)
 	if !ok {
@@ -171,7 +171,7 @@ func (m *Model) lower(s *State, o int, shared bool, op opcode) bool {
 	if own.excl() == 0 && m.Kind == ReadWrite {
 		own.left = own.leftShared // the lease of the write side no longer counts
 	}
-	c, _ := own.plan(command{op: op, from: wireOf(o, 0), lease: own.leftShared}, claim.NoEntry)
+	c, _ := own.plan(command{op: op, from: wireOf(o, 0), lease: own.leftShared}, claim.NoAddition)
 	return s.send(message{command: c})
 }
 
@@ -190,7 +190,7 @@ func (own *owner) recount() {
 	if !underWay {
 		own.hold.Turn.Take()
 	}
-	own.hold.Plan(claim.NoEntry)
+	own.hold.Plan(claim.NoAddition)
 	if !underWay {
 		own.hold.Turn.Pass()
 	}
@@ -206,7 +206,7 @@ func (m *Model) release(s *State, o int) bool {
 func (m *Model) free(s *State, o int, c command) bool {
 	own := &s.owners[o]
 	own.hold.Leave(own.shared() > 0)
-	own.plan(c, claim.NoEntry)
+	own.plan(c, claim.NoAddition)
 	return s.send(message{command: c})
 }
 
@@ -224,7 +224,7 @@ func (m *Model) pass(s *State, o, to int) bool {
 	own, next := &s.owners[o], &s.owners[to]
 	way := claim.Exit{
 		Deepest: own.hold.Deepest(), HandsOver: m.Pass, Heir: m.client(o) == m.client(to) && next.wait == claim.Asleep,
-		SameKind: !next.reads, Queued: m.Kind == Fair, Place: next.place,
+		SameKind: !next.reads, Queued: m.Kind == Fair, HeirEarlier: next.earlier,
 	}.Verdict()
 	if way != claim.HandsOver || next.uses[0] == free && !m.begin(s, to) {
 		return false

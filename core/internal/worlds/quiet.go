@@ -139,7 +139,7 @@ func (q *quiet) moves(o int) bool {
 		return q.release(&q.State, o)
 	case own.wait == claim.Asleep:
 		if q.mood == leaving {
-			q.leaves(&q.State, o, claim.Left{})
+			q.leaves(&q.State, o, claim.Leftovers{})
 			return true
 		}
 		return q.asked&bit == 0 && q.ask(&q.State, o)

@@ -87,7 +87,7 @@ func (m *Model) run(key effectKey) effect {
 }
 
 // eval runs the script on a database.
-func (r *run) eval(db *memredis.DB) (err error) {
+func (r *run) eval(db *memredis.DB) error {
 	r.published = r.published[:0]
 	db.Listeners = func(_, channel string) int {
 		if r.Kind != Fair {
@@ -111,7 +111,8 @@ func (r *run) eval(db *memredis.DB) (err error) {
 		text[i] = fmt.Sprint(arg)
 	}
 	keys, _ := strconv.Atoi(text[2])
-	r.reply, err = r.runner.Eval(db, r.source(r.call.Script), text[3:3+keys], text[3+keys:])
+	r.reply = r.runner.Eval(db, r.source(r.call.Script), text[3:3+keys], text[3+keys:])
+	err, _ := r.reply.(error)
 	return err
 }
 
@@ -208,7 +209,7 @@ func (m *Model) readerLeft(db *memredis.DB, w uint8) (longest int64) {
 // run did.
 func (r *run) checkRepeat() error {
 	told := r.told
-	again := memredis.Decode(r.after.Encode(), now)
+	again := r.after.Clone()
 	r.resetCounter(again)
 	once := r.stable(again)
 	drew, publishedOnce := r.token, slices.Clone(r.published)
@@ -241,7 +242,7 @@ func (r *run) stable(db *memredis.DB) string {
 	if r.Kind != Fair {
 		return db.Encode()
 	}
-	settled := memredis.Decode(db.Encode(), now)
+	settled := db.Clone()
 	settled.Delete(r.keys.absent)
 	mine := r.wireName(r.command.from)
 	if _, ok := db.Score(r.keys.deadlines, mine); ok && r.command.op == opAcquire {

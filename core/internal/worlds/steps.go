@@ -133,7 +133,7 @@ func (st *stepper) ownerSteps(o int) {
 		}
 	case own.wait == claim.Asleep:
 		st.by(o, "asks again", func(s *State) bool { return st.ask(s, o) })
-		st.by(o, "leaves", func(s *State) bool { st.leaves(s, o, claim.Left{}); return true })
+		st.by(o, "leaves", func(s *State) bool { st.leaves(s, o, claim.Leftovers{}); return true })
 		if st.Kind == Fair && !own.deaf && st.from.deafs > 0 {
 			st.by(o, "loses its subscription", func(s *State) bool { s.deafs--; s.owners[o].deaf = true; return true })
 		}
@@ -169,14 +169,14 @@ func (st *stepper) heldSteps(o int) {
 	levels := own.excl() + own.shared()
 	if levels < st.Levels {
 		for _, lease := range st.Leases {
-			st.by(o, fmt.Sprintf("enters again for %d", lease), func(s *State) bool { return st.update(s, o, claim.ExclusiveEntry, lease) })
+			st.by(o, fmt.Sprintf("enters again for %d", lease), func(s *State) bool { return st.update(s, o, claim.AddsExclusive, lease) })
 			if st.Kind == ReadWrite {
-				st.by(o, fmt.Sprintf("enters the read side again for %d", lease), func(s *State) bool { return st.update(s, o, claim.SharedEntry, lease) })
+				st.by(o, fmt.Sprintf("enters the read side again for %d", lease), func(s *State) bool { return st.update(s, o, claim.AddsShared, lease) })
 			}
 		}
 	}
 	if st.Extend {
-		st.by(o, "extends", func(s *State) bool { return st.update(s, o, claim.NoEntry, st.maxLease) })
+		st.by(o, "extends", func(s *State) bool { return st.update(s, o, claim.NoAddition, st.maxLease) })
 	}
 	if own.exit(own.excl() == 0) == claim.LowersCount {
 		if own.excl() > 0 {

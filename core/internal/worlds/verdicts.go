@@ -67,8 +67,8 @@ func (m *Model) conclude(s *State, msg message, e ending) error {
 func (m *Model) attempted(s *State, r result) error {
 	o := ownerOf(r.from)
 	own := &s.owners[o]
-	left := claim.Attempt{Granted: r.reply == yes, Stray: r.stray(), Keeps: m.Kind == Fair, Place: own.place}.Verdict()
-	own.place, own.slow = left.Place, m.Kind == Fair && r.ending != answered
+	left := claim.Attempt{Granted: r.reply == yes, Unanswered: r.stray(), Keeps: m.Kind == Fair, Earlier: own.earlier}.Verdict()
+	own.earlier, own.slow = left.Kept, m.Kind == Fair && r.ending != answered
 	stays := false
 	switch {
 	case r.ending != answered || r.reply == recorded:
@@ -77,7 +77,7 @@ func (m *Model) attempted(s *State, r result) error {
 		own.left = r.remaining(r.lease)
 		v := claim.Grant{Asks: own.wait == claim.Asking, Forced: own.forced, Late: own.left == 0}.Verdict()
 		if v.Err == nil {
-			return m.gets(s, o, r.message, left.Left())
+			return m.gets(s, o, r.message, left.Leftovers())
 		}
 	default:
 		own.known = m.Kind == Fair
@@ -103,7 +103,7 @@ func (m *Model) updated(s *State, r result) error {
 	v := claim.Update{
 		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Downgrades: claim.Downgraded(own.reads, sent), CountOnly: r.asked == 0,
 		// With a watchdog, the lease lasts as long as the others, which it has renewed meanwhile.
-		Late: r.more != claim.NoEntry && lease == 0 && m.Renewal == 0,
+		Late: r.more != claim.NoAddition && lease == 0 && m.Renewal == 0,
 	}.Verdict()
 	if v.Loss != nil {
 		if r.safe {
@@ -138,8 +138,8 @@ func (own *owner) applies(r result, lease uint8) {
 	if r.enters {
 		own.leftShared = max(own.leftShared, lease)
 	}
-	if r.more != claim.NoEntry {
-		own.hold.Enter(r.more == claim.SharedEntry)
+	if r.more != claim.NoAddition {
+		own.hold.Enter(r.more == claim.AddsShared)
 	}
 }
 
@@ -148,7 +148,7 @@ func (m *Model) freed(s *State, r result) error {
 	o := ownerOf(r.from)
 	own := &s.owners[o]
 	v := claim.Release{
-		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Stray: r.stray(), LeaseLeft: own.left > 0,
+		Err: r.err(), Loss: claim.ErrLockLost, There: r.reply != no, Unanswered: r.stray(), LeaseLeft: own.left > 0,
 		Strays: own.hold.Strays(r.ending == answered), Records: r.op == opRecord,
 		RecordOld: true, // The age of the first try is not known.
 	}.Verdict()
@@ -160,7 +160,7 @@ func (m *Model) freed(s *State, r result) error {
 }
 
 // released ends a hold that was released.
-func (m *Model) released(s *State, o int, left claim.Left, clean opcode) {
+func (m *Model) released(s *State, o int, left claim.Leftovers, clean opcode) {
 	own := &s.owners[o]
 	own.hold.Turn.Pass()
 	own.hold.Release()
@@ -172,8 +172,8 @@ func (m *Model) handedOver(s *State, r result) error {
 	o, to := ownerOf(r.from), ownerOf(r.to)
 	own, next := &s.owners[o], &s.owners[to]
 	known := claim.HandOver{
-		Reply: claim.FreedInstead, Err: r.err(), Stray: r.stray(), HoldStray: own.hold.Strays(true), LeaseLeft: own.left > 0,
-		Here: next.wait == claim.Heir, Queued: m.Kind == Fair, Place: next.place, Forced: next.forced,
+		Reply: claim.FreedInstead, Err: r.err(), Unanswered: r.stray(), HoldStray: own.hold.Strays(true), LeaseLeft: own.left > 0,
+		Here: next.wait == claim.Heir, Queued: m.Kind == Fair, Earlier: next.earlier, Forced: next.forced,
 	}
 	switch {
 	case r.ending != answered:
@@ -190,11 +190,11 @@ func (m *Model) handedOver(s *State, r result) error {
 	}
 	m.released(s, o, v.CleanHold, opRelease)
 	if v.KeepsOn {
-		next.place = next.place.Or(v.Heir)
+		next.earlier = next.earlier.Or(v.HeirLeftovers)
 	}
 	switch {
 	case v.Accepted:
-		return m.gets(s, to, r.message, v.Heir)
+		return m.gets(s, to, r.message, v.HeirLeftovers)
 	case v.HeirErr != nil || v.Dismiss != nil && r.ending != outlasted:
 		m.leaves(s, to, v.CleanHeir)
 	default:

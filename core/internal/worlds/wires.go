@@ -29,7 +29,7 @@ func (m *Model) begin(s *State, o int) bool {
 
 // retire ends the use of an owner's current wire owner, which has left something. clean will clean
 // that up.
-func (m *Model) retire(s *State, o int, left claim.Left, clean opcode) {
+func (m *Model) retire(s *State, o int, left claim.Leftovers, clean opcode) {
 	own := &s.owners[o]
 	w, u := wireOf(o, 0), unclean
 	if clean = m.releaseOf(w, 0, clean).op; left.None() {

@@ -132,7 +132,7 @@ type message struct {
 	again  bool  // an earlier try was given up
 	asked  uint8 // update: the lease that its owner wants; the command also has what others need
 	enters bool  // update: the lease is for the read side
-	more   claim.Entry
+	more   claim.Addition
 }
 
 // A State is everything in a world at one time.

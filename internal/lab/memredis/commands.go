@@ -26,79 +26,176 @@ const (
 	errSyntax      = Error("ERR syntax error")
 )
 
+// A command describes how a DB executes a command.
+type command struct {
+	access
+	least, most int // number of arguments
+	// of is the kind of the key, which is the first argument. It is unused if there is no key.
+	of kind
+	// numbers says which arguments after the key must be integers (i) or floats (f).
+	numbers string
+	// do changes a key. It gets an empty key if there is none.
+	do func(d *DB, k *key, args []string) any
+	// free executes a command that is not about one key.
+	free func(d *DB, args []string) any
+}
+
+// An access is what a command may do to the content.
+type access byte
+
+const (
+	reads  access = iota
+	writes        // a replica refuses it
+	grows         // it writes, and is refused when the memory is full
+)
+
+// many is the most of a command that takes any number of arguments.
+const many = math.MaxInt
+
+var commands = map[string]command{
+	"DEL":        {access: writes, least: 1, most: many, free: del},
+	"EXISTS":     {least: 1, most: many, free: exists},
+	"PTTL":       {least: 1, most: 1, free: func(d *DB, args []string) any { return d.TTL(args[0]) }},
+	"TIME":       {free: clock},
+	"PUBLISH":    {least: 2, most: 2, free: func(d *DB, args []string) any { return d.publish("PUBLISH", args) }},
+	"SPUBLISH":   {least: 2, most: 2, free: func(d *DB, args []string) any { return d.publish("SPUBLISH", args) }},
+	"PUBSUB":     {least: 2, most: many, free: pubsub},
+	"PEXPIRE":    {writes, 2, 3, anyKind, "i", pexpire, nil},
+	"GET":        {reads, 1, 1, stringKind, "", get, nil},
+	"SET":        {grows, 2, 4, anyKind, "..i", set, nil},
+	"INCR":       {grows, 1, 1, stringKind, "", incr, nil},
+	"HSET":       {grows, 3, many, hashKind, "", hset, nil},
+	"HSETNX":     {grows, 3, 3, hashKind, "", hsetnx, nil},
+	"HGET":       {reads, 2, 2, hashKind, "", hget, nil},
+	"HMGET":      {reads, 2, many, hashKind, "", hmget, nil},
+	"HEXISTS":    {reads, 2, 2, hashKind, "", hexists, nil},
+	"HDEL":       {writes, 2, many, hashKind, "", remove, nil},
+	"HLEN":       {reads, 1, 1, hashKind, "", size, nil},
+	"HKEYS":      {reads, 1, 1, hashKind, "", hkeys, nil},
+	"HINCRBY":    {grows, 3, 3, hashKind, ".i", hincrby, nil},
+	"HRANDFIELD": {reads, 3, 3, hashKind, "i", hrandfield, nil},
+	"RPUSH":      {grows, 2, many, listKind, "", rpush, nil},
+	"LINDEX":     {reads, 2, 2, listKind, "", lindex, nil},
+	"LRANGE":     {reads, 3, 3, listKind, "ii", lrange, nil},
+	"LLEN":       {reads, 1, 1, listKind, "", size, nil},
+	"LPOS":       {reads, 2, 4, listKind, "..i", lpos, nil},
+	"LREM":       {writes, 3, 3, listKind, "i", lrem, nil},
+	"LSET":       {grows, 3, 3, listKind, "", lset, nil},
+	"ZADD":       {grows, 3, 3, zsetKind, "f", zadd, nil},
+	"ZCARD":      {reads, 1, 1, zsetKind, "", size, nil},
+	"ZINCRBY":    {grows, 3, 3, zsetKind, "f", zincrby, nil},
+	"ZRANK":      {reads, 2, 2, zsetKind, "", zrank, nil},
+	"ZREM":       {writes, 2, many, zsetKind, "", remove, nil},
+	"ZSCORE":     {reads, 2, 2, zsetKind, "", zscore, nil},
+}
+
 // Do executes a command. The reply is an int64, a string, a Status, an Error, nil, or a []any of
 // these.
 func (d *DB) Do(args ...string) any {
-	c, ok := commands[strings.ToUpper(args[0])]
-	switch {
-	case !ok:
-		return Error("ERR unknown command '" + args[0] + "'")
-	case len(args)-1 < c.least || c.most >= 0 && len(args)-1 > c.most:
-		return Error("ERR wrong number of arguments for '" + strings.ToLower(args[0]) + "' command")
-	}
-	reply, err := c.do(d, args[1:])
+	c, err := parseCall(args)
 	if err != nil {
 		return err
 	}
+	return d.execute(c, args[1:])
+}
+
+// parseCall returns the command of a call.
+func parseCall(args []string) (c command, err error) {
+	c, known := commands[strings.ToUpper(args[0])]
+	switch {
+	case !known:
+		return c, Error("ERR unknown command '" + args[0] + "'")
+	case len(args)-1 < c.least || len(args)-1 > c.most:
+		return c, Error("ERR wrong number of arguments for '" + strings.ToLower(args[0]) + "' command")
+	}
+	for i := 0; i < len(c.numbers) && i+2 < len(args); i++ {
+		switch c.numbers[i] {
+		case 'i':
+			_, err = integer(args[i+2])
+		case 'f':
+			_, err = parseFloat(args[i+2])
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// execute executes a command that parseCall returned.
+func (d *DB) execute(c command, args []string) any {
+	if c.free != nil {
+		return c.free(d, args)
+	}
+	k := d.find(args[0])
+	missing := k == nil
+	switch {
+	case missing:
+		k = &key{name: args[0], kind: c.of}
+	case c.of != anyKind && k.kind != c.of:
+		return errWrongType
+	}
+	reply := c.do(d, k, args)
+	if c.access == reads {
+		return reply
+	}
+	switch empty := k.size() == 0; {
+	case missing && !empty:
+		d.insert(*k)
+	case !missing && empty:
+		d.Delete(k.name)
+	}
+	d.written(args[0])
 	return reply
 }
 
-type command struct {
-	least, most int // arguments; most -1: any number
-	do          func(d *DB, args []string) (any, error)
-}
-
-var commands = map[string]command{
-	"TIME":       {0, 0, (*DB).time},
-	"DEL":        {1, -1, (*DB).del},
-	"EXISTS":     {1, -1, (*DB).exists},
-	"PTTL":       {1, 1, (*DB).pttl},
-	"PEXPIRE":    {2, 3, (*DB).pexpire},
-	"GET":        {1, 1, (*DB).getString},
-	"SET":        {2, 4, (*DB).set},
-	"INCR":       {1, 1, (*DB).incr},
-	"HSET":       {3, -1, (*DB).hset},
-	"HSETNX":     {3, 3, (*DB).hsetnx},
-	"HGET":       {2, 2, (*DB).hget},
-	"HMGET":      {2, -1, (*DB).hmget},
-	"HEXISTS":    {2, 2, (*DB).hexists},
-	"HDEL":       {2, -1, (*DB).hdel},
-	"HLEN":       {1, 1, (*DB).hlen},
-	"HKEYS":      {1, 1, (*DB).hkeys},
-	"HINCRBY":    {3, 3, (*DB).hincrby},
-	"HRANDFIELD": {3, 3, (*DB).hrandfield},
-	"RPUSH":      {2, -1, (*DB).rpush},
-	"LINDEX":     {2, 2, (*DB).lindex},
-	"LRANGE":     {3, 3, (*DB).lrange},
-	"LLEN":       {1, 1, (*DB).llen},
-	"LPOS":       {2, 4, (*DB).lpos},
-	"LREM":       {3, 3, (*DB).lrem},
-	"LSET":       {3, 3, (*DB).lset},
-	"ZADD":       {3, 3, (*DB).zadd},
-	"ZCARD":      {1, 1, (*DB).zcard},
-	"ZRANK":      {2, 2, (*DB).zrank},
-	"ZREM":       {2, -1, (*DB).zrem},
-	"ZSCORE":     {2, 2, (*DB).zscore},
-	"ZINCRBY":    {3, 3, (*DB).zincrby},
-	"PUBLISH":    {2, 2, func(d *DB, args []string) (any, error) { return d.publish("PUBLISH", args) }},
-	"PUBSUB":     {2, -1, (*DB).pubsub},
-	"SPUBLISH":   {2, 2, func(d *DB, args []string) (any, error) { return d.publish("SPUBLISH", args) }},
-}
-
-func (d *DB) time([]string) (any, error) {
-	return []any{strconv.FormatInt(d.Now/1000, 10), strconv.FormatInt(d.Now%1000*1000, 10)}, nil
-}
-
-func (d *DB) publish(command string, args []string) (any, error) {
-	if d.Publish == nil {
-		return int64(0), nil
+func (d *DB) written(name string) {
+	if d.Written != nil {
+		d.Written(name)
 	}
-	return int64(d.Publish(command, args[0], args[1])), nil
 }
 
-func (d *DB) pubsub(args []string) (any, error) {
+func del(d *DB, names []string) any {
+	return count(names, func(name string) bool {
+		defer d.written(name)
+		return d.Delete(name)
+	})
+}
+
+func exists(d *DB, names []string) any {
+	return count(names, func(name string) bool { return d.find(name) != nil })
+}
+
+// count counts the names for which f is true.
+func count(names []string, f func(string) bool) int64 {
+	n := int64(0)
+	for _, name := range names {
+		n += truth(f(name))
+	}
+	return n
+}
+
+func truth(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func clock(d *DB, _ []string) any {
+	return []any{itoa(d.Now / 1000), itoa(d.Now % 1000 * 1000)}
+}
+
+func (d *DB) publish(command string, args []string) any {
+	if d.Publish == nil {
+		return int64(0)
+	}
+	return int64(d.Publish(command, args[0], args[1]))
+}
+
+func pubsub(d *DB, args []string) any {
 	if args[0] != "NUMSUB" && args[0] != "SHARDNUMSUB" {
-		return nil, errSyntax
+		return errSyntax
 	}
 	var counts []any
 	for _, channel := range args[1:] {
@@ -108,139 +205,81 @@ func (d *DB) pubsub(args []string) (any, error) {
 		}
 		counts = append(counts, channel, int64(n))
 	}
-	return counts, nil
+	return counts
 }
 
-func (d *DB) del(args []string) (any, error) {
-	return count(args, d.Delete), nil
-}
-
-func (d *DB) exists(args []string) (any, error) {
-	return count(args, func(name string) bool { _, ok := d.find(name); return ok }), nil
-}
-
-// count counts the names for which f is true.
-func count(names []string, f func(string) bool) int64 {
-	n := int64(0)
-	for _, name := range names {
-		if f(name) {
-			n++
-		}
-	}
-	return n
-}
-
-func (d *DB) pttl(args []string) (any, error) { return d.TTL(args[0]), nil }
-
-func (d *DB) pexpire(args []string) (any, error) {
-	ms, err := integer(args[1])
-	if err != nil {
-		return nil, err
-	}
-	i, ok := d.find(args[0])
-	if len(args) == 3 {
-		if !strings.EqualFold(args[2], "GT") {
-			return nil, Error("ERR Unsupported option " + args[2])
-		}
-		if ok && (d.keys[i].ttl == NoTTL || ms <= d.keys[i].ttl) {
-			return int64(0), nil
-		}
+func pexpire(d *DB, k *key, args []string) any {
+	ms := number(args[1])
+	if len(args) == 3 && !strings.EqualFold(args[2], "GT") {
+		return Error("ERR Unsupported option " + args[2])
 	}
 	switch {
-	case !ok:
-		return int64(0), nil
+	case k.size() == 0, len(args) == 3 && (k.expires == 0 || ms <= k.ttl(d.Now)):
+		return int64(0)
 	case ms <= 0:
-		d.Delete(args[0])
+		k.list, k.pairs = nil, nil
 	default:
-		d.keys[i].ttl = ms
+		k.expires = d.Now + ms
 	}
-	return int64(1), nil
+	return int64(1)
 }
 
-func (d *DB) getString(args []string) (any, error) {
-	k, err := d.get(args[0], stringKind)
-	if k == nil {
-		return nil, err
+func get(_ *DB, k *key, _ []string) any {
+	if k.size() == 0 {
+		return nil
 	}
-	return k.str, nil
+	return k.list[0]
 }
 
-func (d *DB) set(args []string) (any, error) {
-	ttl := int64(NoTTL)
+func set(d *DB, k *key, args []string) any {
+	expires := int64(0)
 	if len(args) > 2 {
 		if len(args) != 4 || !strings.EqualFold(args[2], "PX") {
-			return nil, errSyntax
+			return errSyntax
 		}
-		var err error
-		if ttl, err = integer(args[3]); err != nil {
-			return nil, err
+		if number(args[3]) <= 0 {
+			return Error("ERR invalid expire time in 'set' command")
 		}
-		if ttl <= 0 {
-			return nil, Error("ERR invalid expire time in 'set' command")
-		}
+		expires = d.Now + number(args[3])
 	}
-	d.Delete(args[0])
-	k, _ := d.create(args[0], stringKind)
-	k.str, k.ttl = args[1], ttl
-	return Status("OK"), nil
+	*k = key{name: args[0], kind: stringKind, list: []string{args[1]}, expires: expires}
+	return Status("OK")
 }
 
-func (d *DB) incr(args []string) (any, error) {
-	k, err := d.get(args[0], stringKind)
-	if err != nil {
-		return nil, err
+func incr(_ *DB, k *key, _ []string) any {
+	if k.size() == 0 {
+		k.list = []string{"0"}
 	}
-	n := int64(0)
-	if k != nil {
-		if n, err = integer(k.str); err != nil {
-			return nil, err
-		}
+	n, err := integer(k.list[0])
+	if err != nil {
+		return err
 	}
 	if n == math.MaxInt64 {
-		return nil, Error("ERR increment or decrement would overflow")
+		return Error("ERR increment or decrement would overflow")
 	}
-	k, _ = d.create(args[0], stringKind)
-	k.str = strconv.FormatInt(n+1, 10)
-	return n + 1, nil
+	k.list[0] = itoa(n + 1)
+	return n + 1
 }
 
-func (d *DB) hset(args []string) (any, error) {
+func hset(_ *DB, k *key, args []string) any {
 	if len(args)%2 == 0 {
-		return nil, Error("ERR wrong number of arguments for 'hset' command")
-	}
-	k, err := d.create(args[0], hashKind)
-	if err != nil {
-		return nil, err
+		return Error("ERR wrong number of arguments for 'hset' command")
 	}
 	n := int64(0)
 	for i := 1; i < len(args); i += 2 {
 		p, created := k.put(args[i])
-		if p.value = args[i+1]; created {
-			n++
-		}
+		p.value = args[i+1]
+		n += truth(created)
 	}
-	return n, nil
+	return n
 }
 
-func (d *DB) hsetnx(args []string) (any, error) {
-	k, err := d.create(args[0], hashKind)
-	if err != nil {
-		return nil, err
+func hsetnx(_ *DB, k *key, args []string) any {
+	p, created := k.put(args[1])
+	if created {
+		p.value = args[2]
 	}
-	if _, ok := k.pair(args[1]); ok {
-		return int64(0), nil
-	}
-	p, _ := k.put(args[1])
-	p.value = args[2]
-	return int64(1), nil
-}
-
-func (d *DB) hget(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return nil, err
-	}
-	return k.value(args[1]), nil
+	return truth(created)
 }
 
 func (k *key) value(field string) any {
@@ -250,146 +289,114 @@ func (k *key) value(field string) any {
 	return nil
 }
 
-func (d *DB) hmget(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if err != nil {
-		return nil, err
-	}
+func hget(_ *DB, k *key, args []string) any { return k.value(args[1]) }
+
+func hmget(_ *DB, k *key, args []string) any {
 	values := make([]any, len(args)-1)
-	if k != nil {
-		for i, field := range args[1:] {
-			values[i] = k.value(field)
-		}
+	for i, field := range args[1:] {
+		values[i] = k.value(field)
 	}
-	return values, nil
+	return values
 }
 
-func (d *DB) hexists(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return int64(0), err
-	}
-	return count(args[1:], func(field string) bool { _, ok := k.pair(field); return ok }), nil
+func hexists(_ *DB, k *key, args []string) any {
+	_, found := k.pair(args[1])
+	return truth(found)
 }
 
-func (d *DB) hdel(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return int64(0), err
-	}
-	n := count(args[1:], k.remove)
-	d.drop(k)
-	return n, nil
-}
+// remove is HDEL and ZREM.
+func remove(_ *DB, k *key, args []string) any { return count(args[1:], k.remove) }
 
-func (d *DB) hlen(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return int64(0), err
-	}
-	return int64(len(k.pairs)), nil
-}
+// size is HLEN, LLEN and ZCARD.
+func size(_ *DB, k *key, _ []string) any { return int64(k.size()) }
 
-func (d *DB) hkeys(args []string) (any, error) {
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return []any{}, err
-	}
+func hkeys(_ *DB, k *key, _ []string) any {
 	fields := make([]any, len(k.pairs))
 	for i := range k.pairs {
 		fields[i] = k.pairs[i].name
 	}
-	return fields, nil
+	return fields
 }
 
-func (d *DB) hincrby(args []string) (any, error) {
-	by, err := integer(args[2])
-	if err != nil {
-		return nil, err
-	}
-	k, err := d.get(args[0], hashKind)
-	if err != nil {
-		return nil, err
-	}
+func hincrby(_ *DB, k *key, args []string) any {
 	n := int64(0)
-	if k != nil {
-		if value, ok := k.value(args[1]).(string); ok {
-			if n, err = integer(value); err != nil {
-				return nil, errHashInteger
-			}
+	if value, ok := k.value(args[1]).(string); ok {
+		var err error
+		if n, err = integer(value); err != nil {
+			return errHashInteger
 		}
 	}
-	k, _ = d.create(args[0], hashKind)
+	n += number(args[2])
 	p, _ := k.put(args[1])
-	p.value = strconv.FormatInt(n+by, 10)
-	return n + by, nil
+	p.value = itoa(n)
+	return n
 }
 
-// hrandfield takes a positive count and WITHVALUES. It panics if the hash has more fields: Redis
-// would pick some at random, which a model checker cannot explore.
-func (d *DB) hrandfield(args []string) (any, error) {
-	n, err := integer(args[1])
-	if err != nil {
-		return nil, err
-	}
+// hrandfield takes a positive count and WITHVALUES.
+func hrandfield(d *DB, k *key, args []string) any {
+	n := number(args[1])
 	if !strings.EqualFold(args[2], "WITHVALUES") || n <= 0 {
-		return nil, errSyntax
+		return errSyntax
 	}
-	k, err := d.get(args[0], hashKind)
-	if k == nil {
-		return []any{}, err
+	pairs := k.pairs
+	if int64(len(pairs)) > n {
+		if d.Rand == nil {
+			panic("memredis: HRANDFIELD of a hash with more fields than it returns")
+		}
+		pairs = slices.Clone(pairs)
+		d.Rand.Shuffle(len(pairs), func(i, j int) { pairs[i], pairs[j] = pairs[j], pairs[i] })
+		pairs = pairs[:n]
 	}
-	if int64(len(k.pairs)) > n {
-		panic("memredis: HRANDFIELD of a hash with more fields than it returns")
-	}
-	var all []any
-	for _, p := range k.pairs {
+	all := []any{}
+	for _, p := range pairs {
 		all = append(all, p.name, p.value)
 	}
-	return all, nil
+	return all
 }
 
-func (d *DB) rpush(args []string) (any, error) {
-	k, err := d.create(args[0], listKind)
-	if err != nil {
-		return nil, err
-	}
+func rpush(_ *DB, k *key, args []string) any {
 	k.list = append(k.list, args[1:]...)
-	return int64(len(k.list)), nil
+	return int64(len(k.list))
 }
 
-func (d *DB) lindex(args []string) (any, error) {
-	k, err := d.get(args[0], listKind)
-	if k == nil {
-		return nil, err
-	}
-	i, err := integer(args[1])
-	if err != nil {
-		return nil, err
-	}
-	if i < 0 {
+// index returns the place of an item, which is negative if it counts from the end. ok is false if
+// there is no such item.
+func (k *key) index(text string) (i int64, ok bool, err error) {
+	if i, err = integer(text); i < 0 {
 		i += int64(len(k.list))
 	}
-	if i < 0 || i >= int64(len(k.list)) {
-		return nil, nil
-	}
-	return k.list[i], nil
+	return i, err == nil && i >= 0 && i < int64(len(k.list)), err
 }
 
-func (d *DB) lrange(args []string) (any, error) {
-	first, err := integer(args[1])
-	if err != nil {
-		return nil, err
+func lindex(_ *DB, k *key, args []string) any {
+	i, ok, err := k.index(args[1])
+	switch {
+	case k.size() == 0:
+		return nil
+	case err != nil:
+		return err
+	case !ok:
+		return nil
 	}
-	last, err := integer(args[2])
-	if err != nil {
-		return nil, err
+	return k.list[i]
+}
+
+func lset(_ *DB, k *key, args []string) any {
+	i, ok, err := k.index(args[1])
+	switch {
+	case k.size() == 0:
+		return Error("ERR no such key")
+	case err != nil:
+		return err
+	case !ok:
+		return Error("ERR index out of range")
 	}
-	k, err := d.get(args[0], listKind)
-	if k == nil {
-		return []any{}, err
-	}
-	n := int64(len(k.list))
+	k.list[i] = args[2]
+	return Status("OK")
+}
+
+func lrange(_ *DB, k *key, args []string) any {
+	first, last, n := number(args[1]), number(args[2]), int64(len(k.list))
 	if first < 0 {
 		first = max(first+n, 0)
 	}
@@ -400,49 +407,26 @@ func (d *DB) lrange(args []string) (any, error) {
 	for i := first; i <= min(last, n-1); i++ {
 		items = append(items, k.list[i])
 	}
-	return items, nil
-}
-
-func (d *DB) llen(args []string) (any, error) {
-	k, err := d.get(args[0], listKind)
-	if k == nil {
-		return int64(0), err
-	}
-	return int64(len(k.list)), nil
+	return items
 }
 
 // lpos takes a positive MAXLEN.
-func (d *DB) lpos(args []string) (any, error) {
-	most := int64(math.MaxInt64)
+func lpos(_ *DB, k *key, args []string) any {
+	list := k.list
 	if len(args) > 2 {
-		var err error
 		if len(args) != 4 || !strings.EqualFold(args[2], "MAXLEN") {
-			return nil, errSyntax
+			return errSyntax
 		}
-		if most, err = integer(args[3]); err != nil {
-			return nil, err
-		}
+		list = list[:min(number(args[3]), int64(len(list)))]
 	}
-	k, err := d.get(args[0], listKind)
-	if k == nil {
-		return nil, err
+	if i := slices.Index(list, args[1]); i >= 0 {
+		return int64(i)
 	}
-	if i := slices.Index(k.list[:min(most, int64(len(k.list)))], args[1]); i >= 0 {
-		return int64(i), nil
-	}
-	return nil, nil
+	return nil
 }
 
-func (d *DB) lrem(args []string) (any, error) {
-	n, err := integer(args[1])
-	if err != nil {
-		return nil, err
-	}
-	k, err := d.get(args[0], listKind)
-	if k == nil {
-		return int64(0), err
-	}
-	removed := int64(0)
+func lrem(_ *DB, k *key, args []string) any {
+	n, removed := number(args[1]), int64(0)
 	if n < 0 { // from the end
 		slices.Reverse(k.list)
 	}
@@ -456,64 +440,26 @@ func (d *DB) lrem(args []string) (any, error) {
 	if n < 0 {
 		slices.Reverse(k.list)
 	}
-	d.drop(k)
-	return removed, nil
+	return removed
 }
 
-func (d *DB) lset(args []string) (any, error) {
-	k, err := d.get(args[0], listKind)
-	if err != nil {
-		return nil, err
-	}
-	if k == nil {
-		return nil, Error("ERR no such key")
-	}
-	i, err := integer(args[1])
-	if err != nil {
-		return nil, err
-	}
-	if i < 0 {
-		i += int64(len(k.list))
-	}
-	if i < 0 || i >= int64(len(k.list)) {
-		return nil, Error("ERR index out of range")
-	}
-	k.list[i] = args[2]
-	return Status("OK"), nil
-}
-
-func (d *DB) zadd(args []string) (any, error) {
-	score, err := parseFloat(args[1])
-	if err != nil {
-		return nil, err
-	}
-	k, err := d.create(args[0], zsetKind)
-	if err != nil {
-		return nil, err
-	}
+func zadd(_ *DB, k *key, args []string) any {
 	p, created := k.put(args[2])
-	if p.score = score; created {
-		return int64(1), nil
-	}
-	return int64(0), nil
+	p.score, _ = parseFloat(args[1])
+	return truth(created)
 }
 
-func (d *DB) zcard(args []string) (any, error) {
-	k, err := d.get(args[0], zsetKind)
-	if k == nil {
-		return int64(0), err
-	}
-	return int64(len(k.pairs)), nil
+func zincrby(_ *DB, k *key, args []string) any {
+	p, _ := k.put(args[2])
+	by, _ := parseFloat(args[1])
+	p.score += by
+	return formatFloat(p.score)
 }
 
-func (d *DB) zrank(args []string) (any, error) {
-	k, err := d.get(args[0], zsetKind)
-	if k == nil {
-		return nil, err
-	}
+func zrank(_ *DB, k *key, args []string) any {
 	i, ok := k.pair(args[1])
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	rank := int64(0)
 	for _, p := range k.pairs {
@@ -521,43 +467,17 @@ func (d *DB) zrank(args []string) (any, error) {
 			rank++
 		}
 	}
-	return rank, nil
+	return rank
 }
 
-func (d *DB) zrem(args []string) (any, error) {
-	k, err := d.get(args[0], zsetKind)
-	if k == nil {
-		return int64(0), err
-	}
-	n := count(args[1:], k.remove)
-	d.drop(k)
-	return n, nil
-}
-
-func (d *DB) zscore(args []string) (any, error) {
-	k, err := d.get(args[0], zsetKind)
-	if k == nil {
-		return nil, err
-	}
+func zscore(_ *DB, k *key, args []string) any {
 	if i, ok := k.pair(args[1]); ok {
-		return formatFloat(k.pairs[i].score), nil
+		return formatFloat(k.pairs[i].score)
 	}
-	return nil, nil
+	return nil
 }
 
-func (d *DB) zincrby(args []string) (any, error) {
-	by, err := parseFloat(args[1])
-	if err != nil {
-		return nil, err
-	}
-	k, err := d.create(args[0], zsetKind)
-	if err != nil {
-		return nil, err
-	}
-	p, _ := k.put(args[2])
-	p.score += by
-	return formatFloat(p.score), nil
-}
+func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 func integer(s string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -565,6 +485,12 @@ func integer(s string) (int64, error) {
 		return 0, errNotInteger
 	}
 	return n, nil
+}
+
+// number returns an integer that parseCall has checked.
+func number(s string) int64 {
+	n, _ := integer(s)
+	return n
 }
 
 func parseFloat(s string) (float64, error) {
@@ -579,7 +505,7 @@ func parseFloat(s string) (float64, error) {
 // neither a fraction nor an exponent.
 func formatFloat(f float64) string {
 	if f == math.Trunc(f) && math.Abs(f) < 1e17 {
-		return strconv.FormatInt(int64(f), 10)
+		return itoa(int64(f))
 	}
 	return strconv.FormatFloat(f, 'g', 17, 64)
 }

@@ -3,9 +3,8 @@ package memredis
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"slices"
-	"sort"
-	"strconv"
 	"strings"
 )
 
@@ -21,20 +20,24 @@ type DB struct {
 	Listeners func(command, channel string) int
 	// Publish returns how many clients receive a message; nil: none do.
 	Publish func(command, channel, message string) int
+	// Written is told each key that a command may have changed; nil: nothing is.
+	Written func(key string)
+	// Rand draws what HRANDFIELD returns of a larger hash. Without it, such a command panics, because
+	// a search of all states cannot follow it.
+	Rand *rand.Rand
 
-	keys []key // sorted by name
+	keys []key // sorted by name; some may have expired
 }
 
 type key struct {
 	name string
 	kind kind
-	// ttl is in ms, or NoTTL.
-	ttl int64
-	str string
+	// expires is what the clock shows then, in ms; 0: the key does not expire.
+	expires int64
+	// list has the items of a list, or the one value of a string.
+	list []string
 	// pairs belong to a hash or a sorted set, by name.
 	pairs []pair
-	// list is the value of a list.
-	list []string
 }
 
 // A pair is a field of a hash, or a member of a sorted set.
@@ -53,55 +56,65 @@ const (
 	hashKind
 	listKind
 	zsetKind
+	anyKind // what a command takes
 )
 
-// find returns the index of a key, and whether the key exists.
-func (d *DB) find(name string) (int, bool) {
-	for i := range d.keys {
-		if d.keys[i].name >= name {
-			return i, d.keys[i].name == name
-		}
-	}
-	return len(d.keys), false
+// search returns the place of a key, and whether there is one, which may have expired.
+func (d *DB) search(name string) (int, bool) {
+	return slices.BinarySearchFunc(d.keys, name, func(k key, name string) int { return strings.Compare(k.name, name) })
 }
 
-// get returns a key of a kind, or nil.
-func (d *DB) get(name string, k kind) (*key, error) {
-	i, ok := d.find(name)
+// find returns a key, or nil.
+func (d *DB) find(name string) *key {
+	i, ok := d.search(name)
 	if !ok {
-		return nil, nil
+		return nil
 	}
-	if d.keys[i].kind != k {
-		return nil, errWrongType
+	k := &d.keys[i]
+	if k.expires != 0 && k.expires <= d.Now {
+		d.keys = slices.Delete(d.keys, i, i+1)
+		return nil
 	}
-	return &d.keys[i], nil
+	return k
 }
 
-// create is like get, but creates a missing key.
-func (d *DB) create(name string, k kind) (*key, error) {
-	got, err := d.get(name, k)
-	if got != nil || err != nil {
-		return got, err
+// look returns a key of a kind, or an empty one.
+func (d *DB) look(name string, of kind) *key {
+	if k := d.find(name); k != nil && k.kind == of {
+		return k
 	}
-	i, _ := d.find(name)
-	d.keys = slices.Insert(d.keys, i, key{name: name, kind: k, ttl: NoTTL})
-	return &d.keys[i], nil
+	return &key{}
+}
+
+// all returns the keys that have not expired, and forgets the others.
+func (d *DB) all() []key {
+	d.keys = slices.DeleteFunc(d.keys, func(k key) bool { return k.expires != 0 && k.expires <= d.Now })
+	return d.keys
+}
+
+// insert adds a key that the database does not have.
+func (d *DB) insert(k key) {
+	i, _ := d.search(k.name)
+	d.keys = slices.Insert(d.keys, i, k)
 }
 
 // Delete removes a key, and reports whether it existed.
 func (d *DB) Delete(name string) bool {
-	i, ok := d.find(name)
-	if ok {
-		d.keys = slices.Delete(d.keys, i, i+1)
+	if d.find(name) == nil {
+		return false
 	}
-	return ok
+	i, _ := d.search(name)
+	d.keys = slices.Delete(d.keys, i, i+1)
+	return true
 }
 
-// drop removes a key that is empty now.
-func (d *DB) drop(k *key) {
-	if len(k.pairs) == 0 && len(k.list) == 0 {
-		d.Delete(k.name)
+func (k *key) size() int { return len(k.pairs) + len(k.list) }
+
+func (k *key) ttl(now int64) int64 {
+	if k.expires == 0 {
+		return NoTTL
 	}
+	return k.expires - now
 }
 
 func (k *key) pair(name string) (int, bool) {
@@ -130,118 +143,122 @@ func (k *key) remove(name string) bool {
 	return ok
 }
 
-// Advance moves the clock and removes the keys that expire.
-func (d *DB) Advance(ms int64) {
-	d.Now += ms
-	d.keys = slices.DeleteFunc(d.keys, func(k key) bool { return k.ttl != NoTTL && k.ttl <= ms })
-	for i := range d.keys {
-		if d.keys[i].ttl != NoTTL {
-			d.keys[i].ttl -= ms
-		}
+// Clone returns a copy with the same clock and functions.
+func (d *DB) Clone() *DB {
+	c := *d
+	c.keys = slices.Clone(d.all())
+	for i := range c.keys {
+		k := &c.keys[i]
+		k.list, k.pairs = slices.Clone(k.list), slices.Clone(k.pairs)
 	}
+	return &c
 }
 
-// Keys returns the names of all keys.
+// Advance moves the clock.
+func (d *DB) Advance(ms int64) { d.Now += ms }
+
+// Keys returns the names of all keys, in order.
 func (d *DB) Keys() []string {
-	names := make([]string, len(d.keys))
-	for i := range d.keys {
-		names[i] = d.keys[i].name
+	names := make([]string, 0, len(d.keys))
+	for _, k := range d.all() {
+		names = append(names, k.name)
 	}
 	return names
 }
 
 // TTL is PTTL.
 func (d *DB) TTL(name string) int64 {
-	i, ok := d.find(name)
-	if !ok {
+	k := d.find(name)
+	if k == nil {
 		return -2
 	}
-	return d.keys[i].ttl
+	return k.ttl(d.Now)
 }
+
+// Value returns a string value.
+func (d *DB) Value(name string) string {
+	if k := d.look(name, stringKind); len(k.list) > 0 {
+		return k.list[0]
+	}
+	return ""
+}
+
+// List returns the items of a list.
+func (d *DB) List(name string) []string { return d.look(name, listKind).list }
 
 // Field returns a field of a hash.
 func (d *DB) Field(name, field string) (string, bool) {
-	if k, _ := d.get(name, hashKind); k != nil {
-		if i, ok := k.pair(field); ok {
-			return k.pairs[i].value, true
-		}
+	k := d.look(name, hashKind)
+	if i, ok := k.pair(field); ok {
+		return k.pairs[i].value, true
 	}
 	return "", false
 }
 
 // Fields returns the names of the fields of a hash.
-func (d *DB) Fields(name string) []string {
-	k, _ := d.get(name, hashKind)
-	if k == nil {
-		return nil
-	}
-	fields := make([]string, len(k.pairs))
+func (d *DB) Fields(name string) []string { return d.look(name, hashKind).names() }
+
+func (k *key) names() []string {
+	var names []string
 	for i := range k.pairs {
-		fields[i] = k.pairs[i].name
+		names = append(names, k.pairs[i].name)
 	}
-	return fields
+	return names
 }
 
-// List returns the items of a list.
-func (d *DB) List(name string) []string {
-	if k, _ := d.get(name, listKind); k != nil {
-		return k.list
+// Elements returns the fields, members or items of a key. A string has one element, which is empty.
+func (d *DB) Elements(name string) []string {
+	switch k := d.find(name); {
+	case k == nil:
+		return nil
+	case k.kind == stringKind:
+		return []string{""}
+	default:
+		return append(k.names(), k.list...)
 	}
-	return nil
 }
 
 // Score returns the score of a member of a sorted set.
 func (d *DB) Score(name, member string) (float64, bool) {
-	if k, _ := d.get(name, zsetKind); k != nil {
-		if i, ok := k.pair(member); ok {
-			return k.pairs[i].score, true
-		}
+	k := d.look(name, zsetKind)
+	if i, ok := k.pair(member); ok {
+		return k.pairs[i].score, true
 	}
 	return 0, false
 }
 
-// Value returns a string value.
-func (d *DB) Value(name string) string {
-	if k, _ := d.get(name, stringKind); k != nil {
-		return k.str
-	}
-	return ""
-}
-
 // ShiftScores adds a number to all scores of a sorted set. No score falls below least.
 func (d *DB) ShiftScores(name string, by, least float64) {
-	if k, _ := d.get(name, zsetKind); k != nil {
-		for i := range k.pairs {
-			k.pairs[i].score = max(k.pairs[i].score+by, least)
-		}
+	k := d.look(name, zsetKind)
+	for i := range k.pairs {
+		k.pairs[i].score = max(k.pairs[i].score+by, least)
 	}
 }
 
 // Rename replaces names everywhere: in keys, fields, members, items and hash values.
 func (d *DB) Rename(names *strings.Replacer) {
-	for i := range d.keys {
+	for i := range d.all() {
 		k := &d.keys[i]
 		k.name = names.Replace(k.name)
 		for j := range k.pairs {
 			k.pairs[j].name = names.Replace(k.pairs[j].name)
 			k.pairs[j].value = names.Replace(k.pairs[j].value)
 		}
-		sort.Slice(k.pairs, func(a, b int) bool { return k.pairs[a].name < k.pairs[b].name })
+		slices.SortFunc(k.pairs, func(a, b pair) int { return strings.Compare(a.name, b.name) })
 		for j := range k.list {
 			k.list[j] = names.Replace(k.list[j])
 		}
 	}
-	sort.Slice(d.keys, func(a, b int) bool { return d.keys[a].name < d.keys[b].name })
+	slices.SortFunc(d.keys, func(a, b key) int { return strings.Compare(a.name, b.name) })
 }
 
 // Commands returns commands that give an empty server the same content.
 func (d *DB) Commands() (commands [][]string) {
 	add := func(args ...string) { commands = append(commands, args) }
-	for i := range d.keys {
-		k := &d.keys[i]
+	for _, k := range d.all() {
 		switch k.kind {
 		case stringKind:
-			add("SET", k.name, k.str)
+			add("SET", k.name, k.list[0])
 		case listKind:
 			add(append([]string{"RPUSH", k.name}, k.list...)...)
 		case hashKind:
@@ -253,8 +270,8 @@ func (d *DB) Commands() (commands [][]string) {
 				add("ZADD", k.name, formatFloat(p.score), p.name)
 			}
 		}
-		if k.ttl != NoTTL {
-			add("PEXPIRE", k.name, strconv.FormatInt(k.ttl, 10))
+		if k.expires != 0 {
+			add("PEXPIRE", k.name, itoa(k.ttl(d.Now)))
 		}
 	}
 	return commands
@@ -267,28 +284,20 @@ func (d *DB) Encode() string {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
-	for i := range d.keys {
-		k := &d.keys[i]
+	for _, k := range d.all() {
 		text(k.name)
 		b = append(b, byte(k.kind))
-		b = binary.AppendVarint(b, k.ttl)
-		switch k.kind {
-		case stringKind:
-			text(k.str)
-		case listKind:
-			b = binary.AppendUvarint(b, uint64(len(k.list)))
-			for _, item := range k.list {
-				text(item)
-			}
-		case hashKind, zsetKind:
-			b = binary.AppendUvarint(b, uint64(len(k.pairs)))
-			for _, p := range k.pairs {
-				text(p.name)
-				if k.kind == hashKind {
-					text(p.value)
-				} else {
-					text(formatFloat(p.score))
-				}
+		b = binary.AppendVarint(b, k.ttl(d.Now))
+		b = binary.AppendUvarint(b, uint64(k.size()))
+		for _, item := range k.list {
+			text(item)
+		}
+		for _, p := range k.pairs {
+			text(p.name)
+			if k.kind == hashKind {
+				text(p.value)
+			} else {
+				text(formatFloat(p.score))
 			}
 		}
 	}
@@ -301,24 +310,24 @@ func Decode(content string, now int64) *DB {
 	r := reader{content}
 	for r.rest != "" {
 		k := key{name: r.text(), kind: kind(r.byte())}
-		k.ttl = r.int()
-		switch k.kind {
-		case stringKind:
-			k.str = r.text()
-		case listKind:
-			k.list = make([]string, r.len())
-			for i := range k.list {
-				k.list[i] = r.text()
-			}
-		case hashKind, zsetKind:
-			k.pairs = make([]pair, r.len())
-			for i := range k.pairs {
-				k.pairs[i].name = r.text()
-				if k.kind == hashKind {
-					k.pairs[i].value = r.text()
-				} else {
-					k.pairs[i].score, _ = parseFloat(r.text())
-				}
+		if ttl := r.int(); ttl != NoTTL {
+			k.expires = now + ttl
+		}
+		size := r.len()
+		if k.kind == stringKind || k.kind == listKind {
+			k.list = make([]string, size)
+		} else {
+			k.pairs = make([]pair, size)
+		}
+		for i := range k.list {
+			k.list[i] = r.text()
+		}
+		for i := range k.pairs {
+			p := &k.pairs[i]
+			if p.name = r.text(); k.kind == hashKind {
+				p.value = r.text()
+			} else {
+				p.score, _ = parseFloat(r.text())
 			}
 		}
 		d.keys = append(d.keys, k)
@@ -356,27 +365,38 @@ func (r *reader) text() string {
 // String prints the content, one key a line.
 func (d *DB) String() string {
 	var b strings.Builder
-	for i := range d.keys {
-		k := &d.keys[i]
-		fmt.Fprintf(&b, "%s =", k.name)
-		switch k.kind {
-		case stringKind:
-			fmt.Fprintf(&b, " %q", k.str)
-		case listKind:
-			fmt.Fprintf(&b, " %v", k.list)
-		case hashKind:
-			for _, p := range k.pairs {
-				fmt.Fprintf(&b, " %s:%s", p.name, p.value)
-			}
-		case zsetKind:
-			for _, p := range k.pairs {
-				fmt.Fprintf(&b, " %s:%+g", p.name, p.score-float64(d.Now))
-			}
-		}
-		if k.ttl != NoTTL {
-			fmt.Fprintf(&b, " (TTL %d ms)", k.ttl)
-		}
-		b.WriteByte('\n')
+	for _, k := range d.all() {
+		b.WriteString(k.describe(d.Now) + "\n")
 	}
 	return b.String()
+}
+
+// Describe prints a key; a missing one is empty.
+func (d *DB) Describe(name string) string {
+	if k := d.find(name); k != nil {
+		return k.describe(d.Now)
+	}
+	return ""
+}
+
+func (k *key) describe(now int64) string {
+	text := k.name + " ="
+	switch k.kind {
+	case stringKind:
+		text += fmt.Sprintf(" %q", k.list[0])
+	case listKind:
+		text += fmt.Sprintf(" %v", k.list)
+	case hashKind:
+		for _, p := range k.pairs {
+			text += " " + p.name + ":" + p.value
+		}
+	case zsetKind:
+		for _, p := range k.pairs {
+			text += fmt.Sprintf(" %s:%+g", p.name, p.score-float64(now))
+		}
+	}
+	if k.expires != 0 {
+		text += fmt.Sprintf(" (TTL %d ms)", k.ttl(now))
+	}
+	return text
 }

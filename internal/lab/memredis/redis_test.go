@@ -104,12 +104,13 @@ func randomCommand(r *rand.Rand) []string {
 	}
 }
 
-// plain makes the replies of both comparable. An error becomes its text, and a TTL whole hours.
-// Fields without an order become a map.
+// plain makes the replies of both comparable. An error becomes its text, without the script that
+// raised it, and a TTL whole hours. Fields without an order become a map.
 func plain(command []string, reply any) any {
 	switch v := reply.(type) {
 	case error:
-		return v.Error()
+		text, _, _ := strings.Cut(v.Error(), " script: ")
+		return text
 	case Status:
 		return string(v)
 	case int64:
@@ -144,22 +145,40 @@ func do(rdb *redis.Client, args []string) any {
 	return reply
 }
 
+// Clients and scripts get the replies of Redis, and the content stays equal.
 func TestCommands_LikeRedis(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.Protocol = 2 })
 	r := rand.New(rand.NewPCG(1, 2))
-	db := &DB{}
+	runner := NewRunner()
+	defer runner.Close()
+	db := &DB{Now: 1_764_000_000_000}
 	for i := range 20_000 {
 		c := randomCommand(r)
-		got, want := plain(c, db.Do(c...)), plain(c, do(rdb, c))
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("command %d, %v: %#v, Redis replies %#v. The keys:\n%s", i, c, got, want, db)
+		var got, want any
+		source := ""
+		switch r.IntN(4) {
+		case 0:
+			source = "return redis.call(unpack(ARGV))"
+		case 1:
+			source = "return redis.pcall(unpack(ARGV))"
+		}
+		if source == "" {
+			got, want = db.Do(c...), do(rdb, c)
+		} else {
+			got, want = runner.Eval(db, source, nil, c), do(rdb, append([]string{"EVAL", source, "0"}, c...))
+		}
+		if got, want := plain(c, got), plain(c, want); !reflect.DeepEqual(got, want) {
+			t.Fatalf("command %d, %v by %q: %#v, Redis replies %#v. The keys:\n%s", i, c, source, got, want, db)
+		}
+		if again := db.Clone(); again.Encode() != db.Encode() {
+			t.Fatalf("after command %d, %v: Clone returns\n%s, want\n%s", i, c, again, db)
 		}
 		if again := Decode(db.Encode(), db.Now); again.Encode() != db.Encode() || again.String() != db.String() {
 			t.Fatalf("after command %d, %v: Decode returns\n%s, want\n%s", i, c, again, db)
 		}
 		if i%50 == 0 {
-			again := &DB{}
+			again := &DB{Now: db.Now}
 			for _, c := range db.Commands() {
 				again.Do(c...)
 			}
@@ -168,7 +187,7 @@ func TestCommands_LikeRedis(t *testing.T) {
 			}
 		}
 		if i%200 == 199 {
-			db = &DB{}
+			db = &DB{Now: db.Now + 1}
 			rdb.FlushAll(context.Background())
 		}
 	}
@@ -201,15 +220,8 @@ func TestEval_LikeRedis(t *testing.T) {
 		"return #redis.call('TIME')", "return {math.max(1, 2), math.floor(2.5), tonumber('12') + 1, #'abc'}",
 		"local t = {} table.insert(t, 'a') for i, v in ipairs(t) do return i .. v end",
 	} {
-		got, err := runner.Eval(db, script, []string{"k"}, []string{"a", "b"})
-		if err != nil {
-			got = err.Error()
-		}
-		want := do(rdb, []string{"EVAL", script, "1", "k", "a", "b"})
-		if failed, ok := want.(error); ok {
-			// Redis appends the place to an error that the script does not catch.
-			want, _, _ = strings.Cut(failed.Error(), " script: ")
-		}
+		got := plain([]string{""}, runner.Eval(db, script, []string{"k"}, []string{"a", "b"}))
+		want := plain([]string{""}, do(rdb, []string{"EVAL", script, "1", "k", "a", "b"}))
 		if fmt.Sprint(got) != fmt.Sprint(want) || reflect.TypeOf(got) != reflect.TypeOf(want) {
 			t.Errorf("%s: %#v, Redis replies %#v", script, got, want)
 		}
@@ -223,12 +235,138 @@ func TestEval_RefusesGlobals(t *testing.T) {
 	runner := NewRunner()
 	defer runner.Close()
 	for _, script := range []string{"x = 1", "return x", "local function f() y = 2 end f()", "local = 1", "return redis.call()", "return redis.call('GET', {})", "return redis.call('NONE')"} {
-		if reply, err := runner.Eval(&DB{}, script, nil, nil); err == nil {
+		if reply, failed := runner.Eval(&DB{}, script, nil, nil).(Error); !failed {
 			t.Errorf("%s: reply %v, want an error", script, reply)
 		}
 		if want := do(rdb, []string{"EVAL", script, "0"}); want == nil || reflect.TypeOf(want).Kind() == reflect.Int64 {
 			t.Errorf("%s: Redis replies %v, and the test expects an error", script, want)
 		}
+	}
+}
+
+// The code of the error is that of Redis.
+func TestCommands_RefusesWrongCalls(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	for _, c := range [][]string{{"NONE"}, {"HGET", "k"}, {"HSET", "k", "f", "1", "g"}, {"LPOS", "k", "a", "MAXLEN"}, {"SET", "k", "v", "XX", "1"}} {
+		got, failed := (&DB{}).Do(c...).(Error)
+		want, _ := do(rdb, c).(error)
+		if code, _, _ := strings.Cut(string(got), " "); !failed || want == nil || !strings.HasPrefix(want.Error(), code+" ") {
+			t.Errorf("%v: %v, Redis replies %v", c, got, want)
+		}
+	}
+}
+
+// With full memory, the runner refuses the same commands as Redis: those that may need memory, if
+// the script has not written before. A replica refuses all that write.
+func TestRunner_RefusesWhatTheServerRefuses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		command []any
+		runner  Runner
+	}{
+		"full memory":      {[]any{"CONFIG", "SET", "maxmemory", "1"}, Runner{Full: true}},
+		"replica":          {[]any{"REPLICAOF", "127.0.0.1", "1"}, Runner{ReadOnly: true}},
+		"may not publish":  {[]any{"ACL", "SETUSER", "default", "-publish", "-spublish"}, Runner{NoPublish: true}},
+		"nothing is amiss": {[]any{"PING"}, Runner{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb, db, runner := redistest.Start(t).Client(t), &DB{}, NewRunner()
+			defer runner.Close()
+			runner.Full, runner.ReadOnly, runner.NoPublish = test.runner.Full, test.runner.ReadOnly, test.runner.NoPublish
+			if err := rdb.Do(t.Context(), test.command...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for _, script := range []string{
+				"return redis.call('HSET', 'k', 'f', 1)",
+				"redis.call('DEL', 'x') return redis.call('HSET', 'k', 'f', 1)",
+				"redis.pcall('PEXPIRE', 'x', 1, 'GT') return redis.call('HSET', 'k', 'f', 2)",
+				"return redis.call('HDEL', 'k', 'f')",
+				"return redis.pcall('RPUSH', 'k', 'f')",
+				"redis.call('HGET', 'k', 'f') return redis.call('INCR', 'n')",
+				"return redis.call('PUBLISH', 'channel', 'message')",
+				"redis.call('DEL', 'n') return redis.pcall('SPUBLISH', 'channel', 'message')",
+			} {
+				got, want := runner.Eval(db, script, nil, nil), do(rdb, []string{"EVAL", script, "0"})
+				if code(got) != code(want) {
+					t.Errorf("%s: %v, Redis replies %v", script, got, want)
+				}
+			}
+		})
+	}
+}
+
+// code returns the first word of an error, or another reply.
+func code(reply any) any {
+	if err, failed := reply.(error); failed {
+		word, _, _ := strings.Cut(err.Error(), " ")
+		return word
+	}
+	return reply
+}
+
+// HRANDFIELD returns different fields of a larger hash, as Redis does, if the database may draw.
+func TestCommands_DrawsFields(t *testing.T) {
+	t.Parallel()
+	db := &DB{Rand: rand.New(rand.NewPCG(1, 2))}
+	db.Do("HSET", "h", "a", "1", "b", "2", "c", "3")
+	drawn := map[any]bool{}
+	for range 100 {
+		reply := db.Do("HRANDFIELD", "h", "2", "WITHVALUES").([]any)
+		if len(reply) != 4 || reply[0] == reply[2] {
+			t.Fatalf("reply %v, want two fields with their values", reply)
+		}
+		drawn[reply[0]] = true
+	}
+	if got := fmt.Sprint(db.Describe("h"), drawn); got != "h = a:1 b:2 c:3map[a:true b:true c:true]" {
+		t.Errorf("%s, want all fields to be drawn, and none changed", got)
+	}
+}
+
+// What a copy loses, its original keeps.
+func TestClone_IsApart(t *testing.T) {
+	t.Parallel()
+	db := &DB{Now: 1}
+	fill := [][]string{{"RPUSH", "l", "a", "b"}, {"HSET", "h", "f", "1"}, {"ZADD", "z", "1", "m"}, {"SET", "s", "1", "PX", "9"}}
+	for _, c := range fill {
+		db.Do(c...)
+	}
+	before, copied := db.Encode(), db.Clone()
+	for _, c := range [][]string{{"LSET", "l", "0", "x"}, {"HSET", "h", "f", "2"}, {"ZADD", "z", "2", "m"}, {"INCR", "s"}, {"DEL", "l", "s"}} {
+		copied.Do(c...)
+	}
+	if copied.Advance(9); db.Encode() != before {
+		t.Errorf("the original has\n%s", db)
+	}
+}
+
+// A database tells which keys its commands write, also those that they delete.
+func TestWritten(t *testing.T) {
+	t.Parallel()
+	var written []string
+	db := &DB{Written: func(key string) { written = append(written, key) }}
+	for _, c := range [][]string{{"HSET", "a", "f", "1"}, {"HGET", "b", "f"}, {"HDEL", "a", "f"}, {"DEL", "c", "d"}, {"PTTL", "e"}, {"LSET", "a"}} {
+		db.Do(c...)
+	}
+	if got := fmt.Sprint(written); got != "[a a c d]" {
+		t.Errorf("written: %s", got)
+	}
+}
+
+// A client reads and writes the protocol of go-redis.
+func TestRESP(t *testing.T) {
+	t.Parallel()
+	commands, rest := ParseCommands([]byte("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$5\r\nab"))
+	if got, want := fmt.Sprint(commands), "[[GET k] [PING]]"; got != want {
+		t.Errorf("commands %s, want %s", got, want)
+	}
+	if got, want := string(rest), "*2\r\n$3\r\nGET\r\n$5\r\nab"; got != want {
+		t.Errorf("rest %q, want %q", got, want)
+	}
+	got := string(AppendReply([]byte(">"), []any{nil, int64(-7), "a\r\nb", "", Status("OK"), Error("ERR no"), []any{}, []any{"x"}}))
+	if want := ">*8\r\n$-1\r\n:-7\r\n$4\r\na\r\nb\r\n$0\r\n\r\n+OK\r\n-ERR no\r\n*0\r\n*1\r\n$1\r\nx\r\n"; got != want {
+		t.Errorf("reply %q, want %q", got, want)
 	}
 }
 

@@ -1,28 +1,45 @@
 package memredis
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// A Runner runs Lua scripts on databases. It compiles each script once. It is not safe for
-// concurrent use.
+// A Runner runs Lua scripts on databases. It is not safe for concurrent use.
 type Runner struct {
+	// Full, ReadOnly and NoPublish say that the server has no free memory, is a replica, or that its
+	// user may not publish. It refuses commands of scripts then.
+	Full, ReadOnly, NoPublish bool
+
 	state   *lua.LState
-	scripts map[string]*lua.LFunction
+	scripts map[string]script
 	db      *DB
 	args    []string
+	wrote   bool // the current script has written
 }
+
+// A script is compiled. Runners share the prototype of its function.
+type script struct {
+	proto    *lua.FunctionProto
+	function *lua.LFunction
+	sha      string
+}
+
+// compiled has the scripts that any Runner has compiled, by source.
+var compiled sync.Map
 
 // NewRunner returns a Runner. The caller closes it.
 func NewRunner() *Runner {
 	r := &Runner{
 		state:   lua.NewState(lua.Options{SkipOpenLibs: true}),
-		scripts: make(map[string]*lua.LFunction),
+		scripts: make(map[string]script),
 	}
 	l := r.state
 	for _, lib := range []struct {
@@ -61,49 +78,56 @@ func NewRunner() *Runner {
 // Close frees the interpreter.
 func (r *Runner) Close() { r.state.Close() }
 
-// Eval runs a script on a database. The reply has the types of go-redis: int64, string, nil or a
-// []any of these. The error is an Error.
-func (r *Runner) Eval(db *DB, script string, keys, args []string) (any, error) {
-	f, err := r.compile(script)
+// Eval runs a script on a database. The replies are those of Do.
+func (r *Runner) Eval(db *DB, source string, keys, args []string) any {
+	s, err := r.compile(source)
 	if err != nil {
-		return nil, err
+		return Error("ERR Error compiling script: " + err.Error())
 	}
 	l := r.state
-	r.db = db
+	r.db, r.wrote = db, false
 	defer func() { r.db = nil }()
 	l.G.Global.RawSetString("KEYS", table(l, keys))
 	l.G.Global.RawSetString("ARGV", table(l, args))
-	l.Push(f)
+	l.Push(s.function)
 	if err := l.PCall(0, 1, nil); err != nil {
-		return nil, scriptError(err)
+		return raised(err) + Error(" script: "+s.sha)
 	}
 	reply := toGo(l.Get(-1))
 	l.Pop(1)
-	if e, ok := reply.(Error); ok {
-		return nil, e
-	}
-	return reply, nil
+	return reply
 }
 
-func (r *Runner) compile(script string) (*lua.LFunction, error) {
-	if f := r.scripts[script]; f != nil {
-		return f, nil
+func (r *Runner) compile(source string) (script, error) {
+	if s, ok := r.scripts[source]; ok {
+		return s, nil
 	}
-	chunk, err := parse.Parse(strings.NewReader(script), "user_script")
-	if err != nil {
-		return nil, Error("ERR Error compiling script: " + err.Error())
+	shared, ok := compiled.Load(source)
+	if !ok {
+		chunk, err := parse.Parse(strings.NewReader(source), "user_script")
+		if err != nil {
+			return script{}, err
+		}
+		proto, err := lua.Compile(chunk, "user_script")
+		if err != nil {
+			return script{}, err
+		}
+		shared, _ = compiled.LoadOrStore(source, script{proto: proto, sha: SHA(source)})
 	}
-	proto, err := lua.Compile(chunk, "user_script")
-	if err != nil {
-		return nil, Error("ERR Error compiling script: " + err.Error())
-	}
-	f := r.state.NewFunctionFromProto(proto)
-	r.scripts[script] = f
-	return f, nil
+	s := shared.(script)
+	s.function = r.state.NewFunctionFromProto(s.proto)
+	r.scripts[source] = s
+	return s, nil
 }
 
-// scriptError returns the error reply to a script that raised a value.
-func scriptError(err error) Error {
+// SHA returns the name of a script in EVALSHA.
+func SHA(source string) string {
+	sum := sha1.Sum([]byte(source))
+	return hex.EncodeToString(sum[:])
+}
+
+// raised returns the error reply to a script that raised a value.
+func raised(err error) Error {
 	api, ok := err.(*lua.ApiError)
 	if !ok {
 		return Error("ERR " + err.Error())
@@ -113,7 +137,7 @@ func scriptError(err error) Error {
 			return Error(text)
 		}
 	}
-	return Error("ERR " + api.Object.String())
+	return Error("ERR " + strings.ReplaceAll(api.Object.String(), "\n", " "))
 }
 
 func table(l *lua.LState, items []string) *lua.LTable {
@@ -140,12 +164,29 @@ func (r *Runner) call(l *lua.LState, raise bool) int {
 	if len(r.args) == 0 {
 		l.RaiseError("Please specify at least one argument for this redis lib call")
 	}
-	reply := r.db.Do(r.args...)
+	reply := r.do()
 	if _, failed := reply.(Error); failed && raise {
 		l.Error(toLua(l, reply), 0)
 	}
 	l.Push(toLua(l, reply))
 	return 1
+}
+
+// do executes the command in args, unless the server refuses it to scripts now.
+func (r *Runner) do() any {
+	c, err := parseCall(r.args)
+	switch name := r.args[0]; {
+	case err != nil:
+		return err
+	case c.access >= writes && r.ReadOnly:
+		return Error("READONLY You can't write against a read only replica.")
+	case c.access == grows && r.Full && !r.wrote:
+		return Error("OOM command not allowed when used memory > 'maxmemory'.")
+	case r.NoPublish && (strings.EqualFold(name, "PUBLISH") || strings.EqualFold(name, "SPUBLISH")):
+		return Error("ERR The user executing the script can't run this command or subcommand")
+	}
+	r.wrote = r.wrote || c.access >= writes
+	return r.db.execute(c, r.args[1:])
 }
 
 func errorReply(l *lua.LState) int {
@@ -199,7 +240,7 @@ func toGo(value lua.LValue) any {
 			return Error(text)
 		}
 		if text, ok := v.RawGetString("ok").(lua.LString); ok {
-			return string(text)
+			return Status(text)
 		}
 		items := []any{}
 		for i := 1; ; i++ {

@@ -14,7 +14,6 @@
 //	faults.go   what goes wrong
 //	network.go  connections: latency, loss, cuts, delayed packets
 //	node.go     the server: connections, pub/sub, scripts, error replies, restarts
-//	store.go    its data and commands; script.go runs Lua
 //	oracle.go   the invariants
 //	trace.go    a log of the run
 //	run         the command behind make sim
@@ -22,9 +21,9 @@
 // # Real and simulated parts
 //
 // core, go-redis and the Lua scripts are real. Redis is a model: the types and commands that the
-// scripts use, with the replies and errors of a real server. TestStore_AgreesWithRedis and
-// TestScripter_Refuses compare it with one. A script runs at a single point in time on the server's
-// clock, which is up to 0.8% faster or slower than that of the clients.
+// scripts use, with the replies and errors of a real server, to which the tests of package memredis
+// compare it. A script runs at a single point in time on the server's clock, which is up to 0.8%
+// faster or slower than that of the clients.
 //
 // A packet that is delayed on its own connection arrives within CommandTimeout, as core assumes.
 // What a frozen process or a paused server holds back may be delayed for any time. The connections

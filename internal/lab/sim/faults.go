@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // A fault is a kind of failure.
@@ -124,7 +126,7 @@ func (i *injector) inject(f fault) {
 		w.note("FAULT", "%s answers %s until %s", n.addr, n.refuses, stamp(until))
 	case evictions:
 		n.tick()
-		keys := slices.DeleteFunc(n.store.sorted(), func(key string) bool { return isToken(key) && i.rng.IntN(4) > 0 })
+		keys := slices.DeleteFunc(n.db.Keys(), func(key string) bool { return isToken(key) && i.rng.IntN(4) > 0 })
 		if len(keys) > 0 {
 			key := keys[i.rng.IntN(len(keys))]
 			w.note("FAULT", "the key %s is deleted", key)
@@ -190,10 +192,10 @@ func (i *injector) close(proc *process, grace time.Duration) {
 // restart crashes a server and starts it again.
 func (i *injector) restart(n *node, f fault, length time.Duration) {
 	w := i.world
-	var snapshot map[string]*value
+	var snapshot *memredis.DB
 	crash := w.now()
 	if f == rollbacks { // loses what it writes until the crash
-		snapshot = n.store.clone()
+		snapshot = n.db.Clone()
 		crash += time.Duration(i.rng.Int64N(int64(time.Second)))
 	}
 	downFor := time.Duration(i.rng.Int64N(int64(length) + 1))
@@ -207,21 +209,18 @@ func (i *injector) restart(n *node, f fault, length time.Duration) {
 		n.crash()
 	})
 	w.at(crash+downFor, func() {
-		data := n.store.keys
+		data := n.db.Clone()
 		switch f {
-		case dataLoss:
-			data = make(map[string]*value)
-		case halfLoss:
-			data = n.store.clone()
-			for j, key := range sortedKeys(data) {
-				if kept>>(j%64)&1 == 0 {
-					delete(data, key)
+		case dataLoss, halfLoss:
+			for j, key := range data.Keys() {
+				if f == dataLoss || kept>>(j%64)&1 == 0 {
+					data.Delete(key)
 				}
 			}
 		case rollbacks:
 			data = snapshot
 		}
-		w.note("FAULT", "%s restarts after %s (%s) with %d keys, and loads them for %s", n.addr, downFor, f, len(data), loads)
+		w.note("FAULT", "%s restarts after %s (%s) with %d keys, and loads them for %s", n.addr, downFor, f, len(data.Keys()), loads)
 		n.restart(data, loads)
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // An entry is a field of a hash, a place in a queue, or a whole string, whose element is empty.
@@ -39,9 +41,9 @@ func ownerOf(e entry) string {
 }
 
 // restore notes which entries of a key a rollback brings back. The caller has the world's mutex.
-func (o *oracle) restore(key string, now, older *value) {
-	for _, element := range older.elements() {
-		if !slices.Contains(now.elements(), element) {
+func (o *oracle) restore(key string, now, older []string) {
+	for _, element := range older {
+		if !slices.Contains(now, element) {
 			o.restored[entry{key, element}] = struct{}{}
 		}
 	}
@@ -52,7 +54,7 @@ func (o *oracle) forgetRestored() {
 	for e := range o.restored {
 		n := o.world.nodeOf(nameOf(e.key))
 		n.tick()
-		if !slices.Contains(n.store.get(e.key).elements(), e.element) {
+		if !slices.Contains(n.db.Elements(e.key), e.element) {
 			delete(o.restored, e)
 		}
 	}
@@ -67,30 +69,27 @@ func (o *oracle) checkOrphans() {
 	for _, l := range w.cfg.names {
 		n := w.nodeOf(l.name)
 		n.tick()
-		v := n.store.get(l.name)
-		if v == nil {
-			continue
-		}
-		for _, f := range v.fields {
-			e := entry{l.name, f.name}
-			if f.name == "mode" || o.owned(e) {
+		expires, _ := n.expires(l.name)
+		for _, f := range n.db.Fields(l.name) {
+			e := entry{l.name, f}
+			if f == "mode" || o.owned(e) {
 				continue
 			}
 			found, known := o.orphans[e]
 			if !known {
 				found.since = now
 			}
-			switch expires := n.timeOf(v.expires); {
+			switch {
 			case !o.leftover(e):
-				if now-max(found.since, w.faultUntil) > o.cleanupTime(e) && !o.deadReader(l, f.name) {
+				if now-max(found.since, w.faultUntil) > o.cleanupTime(e) && !o.deadReader(l, f) {
 					o.violate(l.name, "no caller has held %s as %s since %s, but the server still has it",
-						l.name, f.name, stamp(found.since))
+						l.name, f, stamp(found.since))
 				}
-			case found.until == 0 || o.mayProlong(e, v):
+			case found.until == 0 || o.mayProlong(e):
 				found.until = expires
 			case expires > found.until+time.Millisecond:
 				o.violate(l.name, "no caller holds %s as %s, but its lease was prolonged from %s to %s",
-					l.name, f.name, stamp(found.until), stamp(expires))
+					l.name, f, stamp(found.until), stamp(expires))
 			}
 			orphans[e] = found
 		}
@@ -139,14 +138,14 @@ func (o *oracle) owned(e entry) bool {
 // mayProlong reports whether the lease of a leftover may be prolonged: by readers, who share a
 // hash; by a command that a closed process sent before; or by a process that repeats its acquire
 // and finds that a rollback has granted it.
-func (o *oracle) mayProlong(e entry, v *value) bool {
+func (o *oracle) mayProlong(e entry) bool {
 	w := o.world
 	proc := w.processOf(ownerOf(e))
 	if proc.abandoned && !proc.dead && w.now() <= max(proc.abandonedAt, w.faultUntil)+w.cfg.options.CommandTimeout {
 		return true
 	}
 	_, restored := o.restored[e]
-	mode, _ := v.field("mode")
+	mode, _ := w.nodeOf(e.key).db.Field(e.key, "mode")
 	return (restored || mode == "read") && (!w.stopping || o.inUse(e.key))
 }
 
@@ -168,21 +167,18 @@ func (o *oracle) checkFree() {
 	o.checkOrphans()
 	for _, n := range w.nodes {
 		n.tick()
-		for _, key := range n.store.sorted() {
-			v := n.store.get(key)
+		for _, key := range n.db.Keys() {
 			if isToken(key) || isRecord(key) || strings.HasSuffix(key, ":absent") {
 				continue
 			}
-			for _, element := range v.elements() {
-				if v.kind == hashValue && element == "mode" || o.leftover(entry{key, element}) {
+			for _, element := range n.db.Elements(key) {
+				if element == "mode" || o.leftover(entry{key, element}) {
 					continue
 				}
-				if v.kind == listValue || v.kind == zsetValue {
-					o.violate(nameOf(key), "the queue %s has a place of %s, which does not wait: %v%v",
-						key, element, v.list, v.members)
+				if isQueue(key) {
+					o.violate(nameOf(key), "the queue %s has a place of %s, which does not wait: %s", key, element, n.db.Describe(key))
 				} else {
-					o.violate(nameOf(key), "all work is done, but the key %s is left for %d ms: %v",
-						key, v.expires-n.store.now, v.fields)
+					o.violate(nameOf(key), "all work is done, but the key %s is left: %s", key, n.db.Describe(key))
 				}
 				break
 			}
@@ -199,8 +195,8 @@ func (o *oracle) longestWait(l lockName) time.Duration {
 	n := w.nodeOf(l.name)
 	n.tick()
 	longest := o.maxWait(l.kind)
-	if v := n.store.get(l.name); v != nil {
-		longest += n.timeOf(v.expires) - w.now()
+	if expires, ok := n.expires(l.name); ok {
+		longest += expires - w.now()
 	}
 	return longest
 }
@@ -212,9 +208,9 @@ func (o *oracle) checkEmpty() {
 	defer w.mu.Unlock()
 	for _, n := range w.nodes {
 		n.tick()
-		for _, key := range n.store.sorted() {
-			if v := n.store.get(key); v.expires == 0 && !isToken(key) {
-				o.violate(nameOf(key), "the key %s will never expire: %v%v%v", key, v.fields, v.list, v.members)
+		for _, key := range n.db.Keys() {
+			if n.db.TTL(key) == memredis.NoTTL && !isToken(key) {
+				o.violate(nameOf(key), "the key %s will never expire: %s", key, n.db.Describe(key))
 			}
 		}
 		for _, channel := range sortedKeys(n.subs) {

@@ -8,9 +8,12 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // The network. Each connection has a queue of packets in each direction. Packets of one connection
@@ -144,7 +147,7 @@ func (w *world) dial(ctx context.Context, proc *process, addr string) (net.Conn,
 	n := w.node(addr)
 	w.dials++
 	c := &conn{world: w, client: proc, node: n, id: w.dials, signal: make(chan struct{}, 1)}
-	c.name = proc.name + "#" + itoa(c.id)
+	c.name = proc.name + "#" + strconv.Itoa(c.id)
 	c.rng = w.stream("conn", uint64(c.id))
 	if forPubSub() {
 		defer w.mu.Unlock()
@@ -207,16 +210,16 @@ func forPubSub() bool {
 // refuses all commands: go-redis would pause and retry.
 func (c *conn) answerHandshake(commands [][]string) {
 	for _, args := range commands {
-		c.unread = appendReply(c.unread, handshakeReply(strings.ToUpper(args[0])))
+		c.unread = memredis.AppendReply(c.unread, handshakeReply(strings.ToUpper(args[0])))
 	}
 }
 
 // handshakeReply returns the reply to a command that opens a connection.
 func handshakeReply(command string) any {
 	if command == "HELLO" {
-		return errorReply("ERR unknown command 'HELLO'")
+		return memredis.Error("ERR unknown command 'HELLO'")
 	}
-	return status("OK")
+	return memredis.Status("OK")
 }
 
 // latency draws the latency of a packet.
@@ -250,7 +253,7 @@ func (c *conn) Write(b []byte) (int, error) {
 		return 0, netError("write", syscall.EPIPE)
 	}
 	c.partial = append(c.partial, b...)
-	commands, rest := parseCommands(c.partial)
+	commands, rest := memredis.ParseCommands(c.partial)
 	c.partial = append(c.partial[:0], rest...)
 	switch {
 	case len(commands) == 0:

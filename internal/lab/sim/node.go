@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // A node is one simulated redis-server. The world's mutex guards it.
@@ -14,8 +16,8 @@ type node struct {
 	// rate is how fast its clock goes, relative to the world's.
 	rate float64
 
-	store   *store
-	scripts *scripter
+	db      *memredis.DB
+	scripts *memredis.Runner
 	// loaded has the source of each script by its SHA.
 	loaded map[string]string
 	conns  []*conn
@@ -51,7 +53,7 @@ const (
 
 // refusalTexts has the error replies to all commands, or to all scripts. The other refusals depend
 // on what a script does.
-var refusalTexts = map[refusal]errorReply{
+var refusalTexts = map[refusal]memredis.Error{
 	loading:         "LOADING Redis is loading the dataset in memory",
 	busy:            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
 	noPermission:    "NOPERM User sim has no permissions to run the 'evalsha' command",
@@ -62,11 +64,13 @@ var refusalTexts = map[refusal]errorReply{
 
 func newNode(w *world, addr string, rate float64) *node {
 	n := &node{world: w, addr: addr, rate: rate, loaded: make(map[string]string), subs: make(map[string][]*conn)}
-	n.store = newStore(w.stream("store "+addr, 0))
-	n.store.publish = n.publish
-	n.store.listeners = func(command, channel string) int { return len(n.subs[subKey(command == "SHARDNUMSUB", channel)]) }
-	n.store.written = w.written
-	n.scripts = newScripter(n.store)
+	n.db = &memredis.DB{
+		Listeners: func(command, channel string) int { return len(n.subs[subKey(command == "SHARDNUMSUB", channel)]) },
+		Publish:   n.publish,
+		Written:   w.written,
+		Rand:      w.stream("store "+addr, 0),
+	}
+	n.scripts = memredis.NewRunner()
 	n.tick()
 	return n
 }
@@ -74,8 +78,7 @@ func newNode(w *world, addr string, rate float64) *node {
 // tick sets the server's clock.
 func (n *node) tick() {
 	us := int64(float64(n.world.now().Microseconds()) * n.rate)
-	n.store.us = worldEpoch*1000 + us
-	n.store.now = n.store.us / 1000
+	n.db.Now = worldEpoch + us/1000
 }
 
 // worldEpoch is the wall clock of the servers when a world begins, ms. Like a real one, it is far
@@ -85,6 +88,12 @@ const worldEpoch = 1_700_000_000_000
 // timeOf returns when the server's clock shows the given ms.
 func (n *node) timeOf(ms int64) time.Duration {
 	return time.Duration(float64(ms-worldEpoch) / n.rate * float64(time.Millisecond))
+}
+
+// expires returns when a key expires. ok is false if it never does, or if there is none.
+func (n *node) expires(key string) (at time.Duration, ok bool) {
+	ttl := n.db.TTL(key)
+	return n.timeOf(n.db.Now + ttl), ttl >= 0
 }
 
 // receive executes commands that have arrived.
@@ -99,7 +108,7 @@ func (n *node) receive(c *conn, commands [][]string) {
 		n.executed++
 		n.world.log(n, c, args, reply)
 		for _, one := range reply {
-			replies = appendReply(replies, one)
+			replies = memredis.AppendReply(replies, one)
 		}
 	}
 	c.answer(replies)
@@ -117,25 +126,25 @@ func (n *node) execute(c *conn, args []string) []any {
 	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 		return n.subscription(c, strings.ToLower(name), args[1:])
 	case "EVAL":
-		n.loaded[digest(args[1])] = args[1]
+		n.loaded[memredis.SHA(args[1])] = args[1]
 		return []any{n.eval(args[1], args[2:])}
 	case "EVALSHA":
 		source, known := n.loaded[args[1]]
 		if !known {
-			return []any{errorReply("NOSCRIPT No matching script. Please use EVAL.")}
+			return []any{memredis.Error("NOSCRIPT No matching script. Please use EVAL.")}
 		}
 		return []any{n.eval(source, args[2:])}
 	case "PING":
 		if len(c.subscribed) > 0 {
 			return []any{[]any{"pong", ""}}
 		}
-		return []any{status("PONG")}
+		return []any{memredis.Status("PONG")}
 	case "CLUSTER":
-		return []any{errorReply("ERR This instance has cluster support disabled")}
+		return []any{memredis.Error("ERR This instance has cluster support disabled")}
 	case "HELLO", "CLIENT", "SELECT":
 		return []any{handshakeReply(name)}
 	}
-	return []any{n.store.do(name, args[1:])}
+	return []any{n.db.Do(args...)}
 }
 
 // refusal returns how the server refuses commands now.
@@ -156,10 +165,10 @@ func (n *node) eval(source string, args []string) any {
 		keys = keys*10 + int(digit-'0')
 	}
 	refuses := n.refusal()
-	n.scripts.full = refuses == outOfMemory
-	n.scripts.replica = refuses == readOnly
-	n.scripts.noPubSub = refuses == noPublishing
-	return n.scripts.run(source, args[1:1+keys], args[1+keys:])
+	n.scripts.Full = refuses == outOfMemory
+	n.scripts.ReadOnly = refuses == readOnly
+	n.scripts.NoPublish = refuses == noPublishing
+	return n.scripts.Eval(n.db, source, args[1:1+keys], args[1+keys:])
 }
 
 // subKey returns the key of a channel in node.subs.
@@ -209,7 +218,7 @@ func (n *node) publish(command, channel, message string) int {
 			n.world.note("network", "%s: a message on %s is lost", c.name, channel)
 			continue
 		}
-		c.answer(appendReply(nil, []any{kind, channel, message}))
+		c.answer(memredis.AppendReply(nil, []any{kind, channel, message}))
 	}
 	return len(n.subs[key])
 }
@@ -236,32 +245,28 @@ func (n *node) crash() {
 }
 
 // restart starts the server again with the given data.
-func (n *node) restart(data map[string]*value, loads time.Duration) {
+func (n *node) restart(data *memredis.DB, loads time.Duration) {
 	n.tick()
-	for key := range n.store.keys {
-		if !sameValue(n.store.keys[key], data[key]) {
+	data.Now = n.db.Now
+	for _, key := range n.db.Keys() {
+		if n.db.Describe(key) != data.Describe(key) {
 			n.world.oracle.damage(key)
 		}
 	}
-	for key, older := range data {
-		now := n.store.get(key)
+	for _, key := range data.Keys() {
+		now := n.db.Elements(key)
 		if now == nil {
 			n.world.oracle.damage(key)
 		}
-		n.world.oracle.restore(key, now, older)
+		n.world.oracle.restore(key, now, data.Elements(key))
 	}
-	n.store.keys = data
+	n.db = data
 	n.down, n.loadingUntil, n.refusesUntil = false, n.world.now()+loads, 0
-}
-
-func sameValue(a, b *value) bool {
-	return a != nil && b != nil && a.kind == b.kind && a.text == b.text && a.expires == b.expires &&
-		slices.Equal(a.fields, b.fields) && slices.Equal(a.list, b.list) && slices.Equal(a.members, b.members)
 }
 
 // evict deletes a key, as an operator or an eviction policy does.
 func (n *node) evict(key string) {
-	delete(n.store.keys, key)
+	n.db.Delete(key)
 	n.world.oracle.damage(key)
 }
 

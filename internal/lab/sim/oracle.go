@@ -171,6 +171,10 @@ func isToken(key string) bool       { return strings.HasPrefix(key, "redisson_lo
 func isRecord(key string) bool      { return strings.HasSuffix(key, "}:record") }
 func isReadTimeout(key string) bool { return strings.Contains(key, ":rwlock_timeout:") }
 
+func isQueue(key string) bool {
+	return strings.HasPrefix(key, "redisson_lock_queue:") || strings.HasPrefix(key, "redisson_lock_timeout:")
+}
+
 // calm reports whether no fault has had effects since the given time.
 func (w *world) calm(since time.Duration) bool { return w.disturbedUntil <= since }
 
@@ -180,17 +184,16 @@ func (w *world) calm(since time.Duration) bool { return w.disturbedUntil <= sinc
 func (o *oracle) inRedis(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()
-	v := n.store.get(p.name)
-	_, writes := v.field(p.owner + ":write")
+	_, writes := n.db.Field(p.name, p.owner+":write")
 	if p.kind == "write" || p.kind == "read" && writes {
 		return writes
 	}
-	_, found := v.field(p.owner)
+	_, found := n.db.Field(p.name, p.owner)
 	if p.kind != "read" || !found {
 		return found
 	}
 	for level := range 9 { // callers re-enter less often
-		if n.store.get("{"+p.name+"}:"+p.owner+":rwlock_timeout:"+itoa(level+1)) != nil {
+		if n.db.Value(fmt.Sprintf("{%s}:%s:rwlock_timeout:%d", p.name, p.owner, level+1)) != "" {
 			return true
 		}
 	}
@@ -202,7 +205,7 @@ func (o *oracle) inRedis(p part) bool {
 func (o *oracle) hasMarker(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()
-	owner, found := n.store.get("{" + p.name + "}:record").field("marker")
+	owner, found := n.db.Field("{"+p.name+"}:record", "marker")
 	return found && owner == p.owner
 }
 
@@ -255,28 +258,28 @@ func (o *oracle) mayBeLate(c *claim, name string) bool {
 func (o *oracle) checkHash(name string) {
 	n := o.world.nodeOf(name)
 	n.tick()
-	v := n.store.get(name)
-	if v == nil {
+	fields := n.db.Fields(name)
+	if fields == nil {
 		if _, known := o.freeSince[name]; !known {
 			o.freeSince[name] = o.world.now()
 		}
 		return
 	}
 	delete(o.freeSince, name)
-	if v.expires == 0 {
+	if _, ok := n.expires(name); !ok {
 		o.violate(name, "the key %s has no TTL", name)
 	}
-	mode, readWrite := v.field("mode")
-	holders := len(v.fields)
+	mode, readWrite := n.db.Field(name, "mode")
+	holders := len(fields)
 	if readWrite {
 		holders--
 	}
 	writers := 0
-	for _, f := range v.fields {
-		if owner, isWriter := strings.CutSuffix(f.name, ":write"); isWriter {
+	for _, f := range fields {
+		if owner, isWriter := strings.CutSuffix(f, ":write"); isWriter {
 			writers++
 			holders--
-			if _, reads := v.field(owner); reads && mode == "write" {
+			if _, reads := n.db.Field(name, owner); reads && mode == "write" {
 				holders--
 			}
 		}
@@ -291,7 +294,7 @@ func (o *oracle) checkHash(name string) {
 		wrong = writers != 0
 	}
 	if wrong {
-		o.violate(name, "the holders of %s exclude each other: %v", name, v.fields)
+		o.violate(name, "the holders of %s exclude each other: %s", name, n.db.Describe(name))
 	}
 }
 

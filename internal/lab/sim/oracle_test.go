@@ -1,12 +1,12 @@
 package sim
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // emptyWorld returns a world with one server and two processes, p1 and p2, without callers.
@@ -16,7 +16,7 @@ func emptyWorld(kind string) (*world, *node) {
 	w.cfg.names = []lockName{{"lock-a", kind}}
 	w.cfg.options = core.Options{CommandTimeout: time.Second, PollInterval: time.Second}
 	w.processes = []*process{{world: w, name: "p1"}, {world: w, name: "p2"}}
-	w.nodes = []*node{{world: w, rate: 1, store: newStore(rand.New(rand.NewPCG(1, 2)))}}
+	w.nodes = []*node{{world: w, rate: 1, db: &memredis.DB{}}}
 	w.nodes[0].tick()
 	return w, w.nodes[0]
 }
@@ -26,7 +26,7 @@ func (n *node) run(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		args := strings.Fields(line)
-		if err, failed := n.store.do(args[0], args[1:]).(errorReply); failed {
+		if err, failed := n.db.Do(args...).(memredis.Error); failed {
 			t.Fatalf("%s: %s", line, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestOracle_Leftovers(t *testing.T) {
 			t.Parallel()
 			w, n := emptyWorld("fair")
 			n.run(t, test.before...)
-			snapshot := n.store.clone()
+			snapshot := n.db.Clone()
 			n.run(t, test.between...)
 			n.restart(snapshot, 0)
 			n.run(t, test.after...)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 var (
@@ -48,7 +49,7 @@ func scriptNames() func(sha string) string {
 		text, _ := os.ReadFile(file)
 		for _, beginning := range []string{"", "fair_queue.lua", "fenced_draw.lua"} {
 			begins, _ := os.ReadFile(filepath.Join(dir, beginning))
-			names[digest(string(begins)+string(text))] = strings.TrimSuffix(filepath.Base(file), ".lua")
+			names[memredis.SHA(string(begins)+string(text))] = strings.TrimSuffix(filepath.Base(file), ".lua")
 		}
 	}
 	return func(sha string) string {

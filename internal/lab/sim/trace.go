@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
 // A trace is the log of a simulation. Its lines are formatted only when it is printed.
@@ -106,7 +108,7 @@ func (x exchange) String() string {
 	if name := strings.ToUpper(args[0]); name == "EVAL" || name == "EVALSHA" {
 		sha := args[1]
 		if name == "EVAL" {
-			sha = digest(sha)
+			sha = memredis.SHA(sha)
 		}
 		script := ScriptName(sha)
 		words = append([]string{script}, args[3:]...)
@@ -122,7 +124,7 @@ func formatReply(reply any) string {
 	switch r := reply.(type) {
 	case nil:
 		return "nil"
-	case errorReply:
+	case memredis.Error:
 		return "error " + string(r)
 	}
 	return fmt.Sprint(reply)

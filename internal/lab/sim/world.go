@@ -98,8 +98,8 @@ func (w *world) written(key string) {
 	name := nameOf(key)
 	w.change(name)
 	n := w.nodeOf(name)
-	if v := n.store.keys[key]; v != nil && v.expires != 0 {
-		w.at(n.timeOf(v.expires)+time.Microsecond, func() { w.change(name) })
+	if at, ok := n.expires(key); ok {
+		w.at(at+time.Microsecond, func() { w.change(name) })
 	}
 }
 
@@ -184,7 +184,7 @@ func Run(seed uint64) Result {
 	}
 	for _, n := range w.nodes {
 		r.Commands += n.executed
-		n.scripts.state.Close()
+		n.scripts.Close()
 	}
 	return r
 }

@@ -5,7 +5,7 @@ var coreMutants = []Mutant{
 	// Owners and counts.
 	{
 		Promise: "a wire owner is used once",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "w.pending = newOwner()",
 		New:     "w.pending = max(1, ownerOf(w.link))",
 		Nets:    []string{"core TestOwner_EachHoldHasItsOwnWireOwner", "core TestRelease_StrayAfterReacquire"},
@@ -40,7 +40,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a caller that its own request keeps out is told so",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "\treturn sameRequest\n",
 		New:     "\treturn anotherOwner\n",
 		Nets:    []string{"core TestReentry_RefusalByItself", "core TestReentry_WaitsForItself"},
@@ -124,7 +124,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "Acquire does not wait for a late re-entry to be taken back",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "t.giveTo(h.sendCount)",
 		New:     "h.sendCount()",
 		Nets:    []string{"core TestDeadline_LateReentryIsTakenBack"},
@@ -167,14 +167,14 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a reader cannot become a writer",
 		File:    "core/internal/claim/hold.go",
-		Old:     "if more == ExclusiveEntry && h.sure.Exclusive == 0 {",
+		Old:     "if more == AddsExclusive && h.sure.Exclusive == 0 {",
 		New:     "if false {",
 		Nets:    []string{"core/internal/claim TestHold_Levels", "core TestReadWrite_DowngradeAndUpgrade", "world readwrite/levels"},
 	},
 	{
 		Promise: "a release that Redis repeats for us counts as done",
 		File:    "core/internal/claim/release.go",
-		Old:     "freedEarlier := r.Stray && r.LeaseLeft",
+		Old:     "freedEarlier := r.Unanswered && r.LeaseLeft",
 		New:     "freedEarlier := false",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestRelease_RetryFindsNothing", "core TestRetry_LostReply", "world plain/handover"},
 	},
@@ -194,7 +194,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "an abandoned re-entry does not stay in the count",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "if h.apply(u, answer, err, true).Resends {",
 		New:     "if !h.apply(u, answer, err, true).Resends {",
 		Nets:    []string{"core TestCount_AbandonedReentry"},
@@ -216,8 +216,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a waiter for a fair lock keeps in mind what its earlier attempts have left",
 		File:    "core/internal/claim/attempt.go",
-		Old:     "left = left.Or(AfterAcquire(a.Granted, a.Stray))",
-		New:     "left = AfterAcquire(a.Granted, a.Stray)",
+		Old:     "left = left.Or(AfterAcquire(a.Granted, a.Unanswered))",
+		New:     "left = AfterAcquire(a.Granted, a.Unanswered)",
 		Nets:    []string{"core/internal/claim TestAttempt_AllVerdicts", "world fair/losses"},
 	},
 
@@ -388,7 +388,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a hold that was lost during its hand-over is not released",
 		File:    "core/internal/claim/handover.go",
-		Old:     "if o.Reply == NotHeld && !(o.Stray && o.LeaseLeft) {",
+		Old:     "if o.Reply == NotHeld && !(o.Unanswered && o.LeaseLeft) {",
 		New:     "if false {",
 		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
 	},
@@ -410,7 +410,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "an outage fails all who were queued at once",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "e.dismissLocked(arrivals, err)",
 		New:     "wake(e.queue.Leave(&w.Waiter))",
 		Nets:    []string{"core TestOutage_FailsAllWhoWereQueued"},
@@ -424,7 +424,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "WaitForever ends at an error that waiting does not heal",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "return heals(err)\n\t}\n\treturn !w.NoWait",
 		New:     "return true\n\t}\n\treturn !w.NoWait",
 		Nets:    []string{"core TestWaitForever_Replies"},
@@ -439,13 +439,13 @@ var coreMutants = []Mutant{
 	{
 		Promise: "in a crowd of waiters for a fair lock few poll",
 		File:    "core/internal/claim/failure.go",
-		Old:     "v.Sleeps, v.ByPlace = true, r.Place > 1 && !r.First",
+		Old:     "v.Sleeps, v.ByPlace = true, r.Position > 1 && !r.First",
 		New:     "v.Sleeps = true",
 		Nets:    []string{"core/internal/claim TestRefusal_Verdicts", "core TestFair_CrowdPollsRarely"},
 	},
 	{
 		Promise: "waiters for a fair lock that do not hear their channels poll in time",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "w.inTime(w.entry.engine().leastPoll())",
 		New:     "w.entry.engine().leastPoll()",
 		Nets:    []string{"core TestFair_PollsWhileItDoesNotHear"},
@@ -459,22 +459,22 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its place in Redis",
-		File:    "core/waiter.go",
+		File:    "core/fairplace.go",
 		Old:     "\tif lease == nil {\n\t\tw.cleanUp",
 		New:     "\tif false {\n\t\tw.cleanUp",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		Promise: "a fair waiter that leaves gives up its channel",
-		File:    "core/waiter.go",
+		File:    "core/fairplace.go",
 		Old:     "\t\teng.hub.Unsubscribe(p.channel, w)\n",
 		New:     "\t\t_ = eng\n",
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
 		Promise: "a caller that leaves a question frees what it is granted",
-		File:    "core/waiter.go",
-		Old:     "if x.InFlight() || x.Stray() || !left.None() {",
+		File:    "core/attempt.go",
+		Old:     "if x.InFlight() || x.TryUnanswered() || !left.None() {",
 		New:     "if false {",
 		Nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
 	},
@@ -515,7 +515,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a waiter whose subscription is lost polls again",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "if w.deafLocked(at, since) {",
 		New:     "if false {",
 		Nets:    []string{"core TestReliance_EndsWithTheSubscription"},
@@ -531,23 +531,23 @@ var coreMutants = []Mutant{
 	// Clean-ups.
 	{
 		Promise: "a stray acquire of a refused try is freed",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: granted || stray, Stray: stray}",
-		New:     "Left{There: granted}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: granted || stray, Stray: stray}",
+		New:     "Leftovers{There: granted}",
 		Nets:    []string{"core/internal/claim TestLeft", "core TestStray_AcquireAfterRefusal", "core TestStray_AcquireAfterFailure", "sim", "world plain/handover"},
 	},
 	{
 		Promise: "a stray acquire of a released hold is freed",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || leftovers, Stray: stray}",
-		New:     "Left{There: !answered || leftovers}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: !answered || leftovers, Stray: stray}",
+		New:     "Leftovers{There: !answered || leftovers}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestStray_AcquireAfterRelease", "world plain/handover"},
 	},
 	{
 		Promise: "a release that was not answered is repeated in the background",
-		File:    "core/internal/claim/left.go",
-		Old:     "Left{There: !answered || leftovers, Stray: stray}",
-		New:     "Left{There: leftovers, Stray: stray}",
+		File:    "core/internal/claim/leftovers.go",
+		Old:     "Leftovers{There: !answered || leftovers, Stray: stray}",
+		New:     "Leftovers{There: leftovers, Stray: stray}",
 		Nets:    []string{"core/internal/claim TestRelease_AllVerdicts", "core TestCleanup_GoesOnWhenRedisIsBack", "core TestOutcome_Unknown", "world plain/handover"},
 	},
 	{
@@ -610,7 +610,7 @@ var coreMutants = []Mutant{
 	// Close.
 	{
 		Promise: "Close refuses new work",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "if e.engine().state.Load() != open {",
 		New:     "if false {",
 		Nets:    []string{"core TestClose_RefusesNewWork"},
@@ -719,7 +719,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "the queue of this process does not hide a record",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "ok {\n\t\treturn &recorded{record: []byte(record)}\n",
 		New:     "ok && false {\n\t\treturn &recorded{record: []byte(record)}\n",
 		Nets:    []string{"core TestOnce_TheQueueDoesNotHideTheRecord"},
@@ -727,14 +727,14 @@ var coreMutants = []Mutant{
 
 	{
 		Promise: "those who have waited for a holder do not take its place",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "p.looks = w.waited && w.kind.Looks",
 		New:     "p.looks = false",
 		Nets:    []string{"core TestOnce_WithoutSuccession"},
 	},
 	{
 		Promise: "a caller that has waited for no holder may be the first",
-		File:    "core/waiter.go",
+		File:    "core/plan.go",
 		Old:     "p.looks = w.waited && w.kind.Looks",
 		New:     "p.looks = w.signal != nil && w.kind.Looks",
 		Nets:    []string{"core TestOnce_WithoutSuccessionBehindACallerThatLeaves"},
@@ -779,7 +779,7 @@ var coreMutants = []Mutant{
 
 	{
 		Promise: "a caller's context is not asked with the mutex held",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "why := w.ended()\n\te.open()\n",
 		New:     "e.open()\n\twhy := w.ended()\n",
 		Nets:    []string{"core TestAcquire_ContextThatAsksForAnotherLease"},
@@ -814,7 +814,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a caller without a context leaves the turn to others",
-		File:    "core/hold.go",
+		File:    "core/update.go",
 		Old:     "\t_ = ctx.Done() // a nil ctx panics here, and not with the turn\n",
 		New:     "",
 		Nets:    []string{"core TestExtend_WithoutContext"},
@@ -836,7 +836,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "Ping leaves no lock in Redis if its reply is late",
 		File:    "core/ping.go",
-		Old:     "left = claim.AfterAcquire(false, acquire.Stray())",
+		Old:     "left = claim.AfterAcquire(false, acquire.TryUnanswered())",
 		New:     "",
 		Nets:    []string{"core TestPing_LeavesNoLock"},
 	},
@@ -856,7 +856,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "who waits keeps its wait while a primary is to be found",
-		File:    "core/waiter.go",
+		File:    "core/attempt.go",
 		Old:     "return !w.NoWait && errors.Is(err, ErrReadOnly)",
 		New:     "return false",
 		Nets:    []string{"core TestReadOnly_Stays"},
@@ -905,7 +905,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a key beside the lock's proves no loss",
-		File:    "core/hold.go",
+		File:    "core/release.go",
 		Old:     "known.WrongKind && h.overwritten() {",
 		New:     "known.WrongKind {",
 		Nets:    []string{"core TestOverwritten_CompanionKeys", "core TestOnce_WrongKind"},

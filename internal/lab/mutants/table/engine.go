@@ -6,8 +6,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "an odd reply grants nothing",
 		File:    "core/internal/lua/scripts.go",
-		Old:     "if r == 1 && !c.Script.fenced {",
-		New:     "if r >= 0 && !c.Script.fenced {",
+		Old:     "if r == 1 && !c.Script.has(fenced) {",
+		New:     "if r >= 0 && !c.Script.has(fenced) {",
 		Nets:    []string{"core/internal/lua TestReadAcquire", "core TestReply_OddOnesGrantNothing"},
 	},
 	{
@@ -226,7 +226,7 @@ var engineMutants = []Mutant{
 	},
 	{
 		Promise: "a caller that ends its wait gives its place back",
-		File:    "core/waiter.go",
+		File:    "core/wait.go",
 		Old:     "\t\tw.entry.engine().room.leave()\n",
 		New:     "",
 		Nets:    []string{"core TestMaxWaiting"},
@@ -278,14 +278,14 @@ var engineMutants = []Mutant{
 		File:    "core/internal/claim/queue.go",
 		Old:     "case w.state != Ready && w.state != Asleep:",
 		New:     "case w.state != Ready && w.state != Asleep && w.state != Heir:",
-		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsOfferedOneHoldAtATime"},
+		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsHeirOfOneHoldAtATime"},
 	},
 	{
 		Promise: "an heir does not ask",
 		File:    "core/internal/claim/queue.go",
 		Old:     "case Queued, Asking, Heir:",
 		New:     "case Queued, Asking:",
-		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsOfferedOneHoldAtATime"},
+		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsHeirOfOneHoldAtATime"},
 	},
 	{
 		Promise: "an heir that got nothing waits on",

@@ -29,7 +29,7 @@ func (c *campaign) build(ctx context.Context, extra string) error {
 			return err
 		}
 	}
-	world := filepath.Join(c.root, "internal", "sim", "world.go")
+	world := filepath.Join(c.root, "internal", "lab", "sim", "world.go")
 	if err := o.change(c.dir, edit{world, "var Deterministic = false", "var Deterministic = true"}); err != nil {
 		return err
 	}

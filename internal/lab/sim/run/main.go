@@ -210,7 +210,7 @@ const longestSeed = 10 * time.Minute
 func (c *campaign) simulate(ctx context.Context, seed uint64, args ...string) (output string, err error) {
 	args = append(args, "-test.run=^TestSeed_Given$", "-test.timeout="+longestSeed.String(), "-seed="+strconv.FormatUint(seed, 10))
 	cmd := exec.CommandContext(ctx, c.binary, args...)
-	cmd.Dir = filepath.Join(c.root, "internal", "sim")
+	cmd.Dir = filepath.Join(c.root, "internal", "lab", "sim")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1", "GOTRACEBACK=all")
 	text, err := cmd.CombinedOutput()
 	return string(text), err

@@ -1,4 +1,4 @@
-package reqlock_test
+package docs_test
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -91,7 +90,8 @@ func imported(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	const module = "github.com/reqlock/reqlock"
 	packages := make(map[string]map[string]bool)
-	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
+	root := os.DirFS(".")
+	err := fs.WalkDir(root, ".", func(file string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -101,14 +101,18 @@ func imported(t *testing.T) map[string]map[string]bool {
 		if entry.IsDir() || !strings.HasSuffix(file, ".go") {
 			return nil
 		}
-		pkg := filepath.ToSlash(filepath.Dir(file))
+		pkg := path.Dir(file)
 		if packages[pkg] == nil {
 			packages[pkg] = make(map[string]bool)
 		}
 		if strings.HasSuffix(file, "_test.go") {
 			return nil
 		}
-		source, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		text, err := fs.ReadFile(root, file)
+		if err != nil {
+			return err
+		}
+		source, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ImportsOnly)
 		if err != nil {
 			return err
 		}

@@ -1,14 +1,14 @@
-package sim
+package memredis
 
 import (
 	"bytes"
+	"fmt"
 	"strconv"
 )
 
-func itoa(n int) string { return strconv.Itoa(n) }
-
-// parseCommands returns the complete commands in b, and the rest of b.
-func parseCommands(b []byte) (commands [][]string, rest []byte) {
+// ParseCommands returns the complete commands in b, and the rest of b. It panics if a client does
+// not speak RESP.
+func ParseCommands(b []byte) (commands [][]string, rest []byte) {
 	for {
 		args, after, whole := parseCommand(b)
 		if !whole {
@@ -39,7 +39,7 @@ func parseLength(b []byte, kind byte) (n int, rest []byte, whole bool) {
 		return 0, nil, false
 	}
 	if len(line) < 2 || line[0] != kind {
-		panic("sim: invalid RESP from a client: " + strconv.Quote(string(line)))
+		panic(fmt.Sprintf("memredis: invalid RESP from a client: %q", line))
 	}
 	n, err := strconv.Atoi(string(line[1:]))
 	if err != nil {
@@ -48,29 +48,25 @@ func parseLength(b []byte, kind byte) (n int, rest []byte, whole bool) {
 	return n, rest, true
 }
 
-// appendReply appends a reply in RESP 2.
-func appendReply(b []byte, reply any) []byte {
+// AppendReply appends a reply in RESP 2.
+func AppendReply(b []byte, reply any) []byte {
 	switch r := reply.(type) {
-	case int64:
-		b = append(b, ':')
-		b = strconv.AppendInt(b, r, 10)
-	case string:
-		b = append(b, '$')
-		b = strconv.AppendInt(b, int64(len(r)), 10)
-		b = append(b, "\r\n"...)
-		b = append(b, r...)
-	case status:
-		b = append(append(b, '+'), r...)
-	case errorReply:
-		b = append(append(b, '-'), r...)
 	case nil:
 		b = append(b, "$-1"...)
+	case int64:
+		b = strconv.AppendInt(append(b, ':'), r, 10)
+	case Status:
+		b = append(append(b, '+'), r...)
+	case Error:
+		b = append(append(b, '-'), r...)
+	case string:
+		b = strconv.AppendInt(append(b, '$'), int64(len(r)), 10)
+		b = append(append(b, "\r\n"...), r...)
 	case []any:
-		b = append(b, '*')
-		b = strconv.AppendInt(b, int64(len(r)), 10)
+		b = strconv.AppendInt(append(b, '*'), int64(len(r)), 10)
 		b = append(b, "\r\n"...)
 		for _, item := range r {
-			b = appendReply(b, item)
+			b = AppendReply(b, item)
 		}
 		return b
 	}

@@ -1,4 +1,4 @@
-package reqlock_test
+package docs_test
 
 import (
 	"context"
