@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -48,6 +49,28 @@ func TestAdapters_NeedNothingInternal(t *testing.T) {
 	}
 	if files < 6 {
 		t.Errorf("found %d files of adapters, want at least 6", files)
+	}
+}
+
+// What handlers call is there under every adapter's name, and the same.
+func TestAdapters_SpeakForHandlers(t *testing.T) {
+	t.Parallel()
+	var first string
+	for _, framework := range []string{"nethttp", "gin", "echo", "echov5", "fiber"} {
+		text, err := os.ReadFile("../middleware/" + framework + "/handler.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, own, _ := strings.Cut(string(text), "\n") // after the name of the package
+		if first == "" {
+			first = own
+		}
+		if own != first {
+			t.Errorf("middleware/%s/handler.go differs from middleware/nethttp/handler.go", framework)
+		}
+	}
+	if !strings.Contains(first, "func LeaseFrom(") {
+		t.Error("there is no LeaseFrom")
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/reqlock/reqlock/core/internal/redisop"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 	"github.com/reqlock/reqlock/core/internal/wire"
-	"github.com/reqlock/reqlock/internal/annotation"
 	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/internal/redisclient"
@@ -252,7 +251,7 @@ func (eng *engine) annotate(ctx context.Context) (a Annotation) {
 	if eng.opts.Annotate != nil {
 		a = eng.opts.Annotate(ctx)
 	}
-	if source, ok := ctxvalue.Of(ctx, annotation.Key{}).(annotation.Source); ok && a.Route == "" {
+	if source, ok := ctxvalue.Of(ctx, ctxvalue.RouteKey{}).(ctxvalue.Router); ok && a.Route == "" {
 		a.Route = source.Route()
 	}
 	return a

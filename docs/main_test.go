@@ -20,8 +20,8 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
 func init() { gin.SetMode(gin.TestMode) }
@@ -95,7 +95,7 @@ func hold(t *testing.T, locks *core.Client, name string) {
 
 // held answers with the name of the held lock.
 func held(w http.ResponseWriter, r *http.Request) {
-	if lease, ok := guard.LeaseFrom(r.Context()); ok {
+	if lease, ok := httplock.LeaseFrom(r.Context()); ok {
 		fmt.Fprint(w, lease.Name())
 	}
 }

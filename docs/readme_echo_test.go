@@ -9,8 +9,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/reqlock/reqlock/guard"
 )
 
 import (
@@ -23,7 +21,7 @@ func Example_echo() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	pay := func(c echo.Context) error {
-		lease, _ := guard.LeaseFrom(c.Request().Context())
+		lease, _ := echolock.LeaseFrom(c.Request().Context())
 		return c.String(http.StatusOK, fmt.Sprintf("paid under lock %q", lease.Name()))
 	}
 

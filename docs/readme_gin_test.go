@@ -9,8 +9,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/reqlock/reqlock/guard"
 )
 
 import (
@@ -23,7 +21,7 @@ func Example_gin() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	pay := func(c *gin.Context) {
-		lease, _ := guard.LeaseFrom(c.Request.Context())
+		lease, _ := ginlock.LeaseFrom(c.Request.Context())
 		c.String(http.StatusOK, "paid under lock %q", lease.Name())
 	}
 

@@ -27,7 +27,7 @@ func Example() {
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	defer rdb.Close()
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := guard.LeaseFrom(r.Context())
+		lease, _ := httplock.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "paid under lock %q", lease.Name())
 	})
 

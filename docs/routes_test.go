@@ -58,11 +58,11 @@ func Example_file() {
 	mux := http.NewServeMux()
 	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {})
 	pay := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := guard.LeaseFrom(r.Context())
+		lease, _ := httplock.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "paid under lock %q", lease.Name())
 	})
 	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, _ := guard.LeaseFrom(r.Context())
+		lease, _ := httplock.LeaseFrom(r.Context())
 		token, fenced := lease.Token()
 		fmt.Fprintln(w, lease.Name(), token, fenced)
 	})

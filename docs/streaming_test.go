@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
@@ -42,7 +41,7 @@ func chat(ctx context.Context, conn net.Conn) { fmt.Fprintln(conn, isFree(ctx)) 
 func events(w http.ResponseWriter, r *http.Request) {
 	subscribe(r.Context()) // needs the lock
 	// The stream needs no protection. core.ErrNotHeld: the handler runs without a lock.
-	if err := guard.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
+	if err := httplock.Release(r.Context()); errors.Is(err, core.ErrLockLost) {
 		http.Error(w, "the lock was lost", http.StatusServiceUnavailable)
 		return
 	}
@@ -55,8 +54,8 @@ func socket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no connection to take over", http.StatusInternalServerError)
 		return
 	}
-	lease, ok := guard.Detach(r.Context()) // not released when this handler returns
-	if !ok {                               // the handler runs without a lock
+	lease, ok := httplock.Detach(r.Context()) // not released when this handler returns
+	if !ok {                                  // the handler runs without a lock
 		conn.Close()
 		return
 	}

@@ -82,10 +82,13 @@ func (x *exchange) policy() (p Policy, refused error) {
 	g, r := x.g, x.r
 	p = Policy{Mode: g.cfg.Mode, Fenced: g.cfg.Fenced, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
-	body := trackBody(r, &x.bodies)
-	// Even after a panic: net/http needs its own body to answer a client that waits for 100
-	// Continue.
-	defer body.restore(r)
+	body := untracked
+	if r.Body != nil && r.Body != http.NoBody {
+		body = trackBody(r, &x.bodies)
+		// Even after a panic: net/http needs its own body to answer a client that waits for 100
+		// Continue.
+		defer body.restore(r)
+	}
 	if g.cfg.Policy != nil {
 		decided := p // p itself stays off the heap
 		err = g.cfg.Policy(r, &decided)

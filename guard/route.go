@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/reqlock/reqlock/internal/annotation"
+	"github.com/reqlock/reqlock/internal/ctxvalue"
 	"github.com/reqlock/reqlock/internal/lineage"
 	"github.com/reqlock/reqlock/internal/request"
 )
@@ -23,10 +23,10 @@ type routedContext struct {
 	origin    lineage.Link
 }
 
-// Value returns the context itself for the key of an annotation.
+// Value returns the context itself for ctxvalue.RouteKey.
 func (c *routedContext) Value(key any) any {
 	switch {
-	case key == annotation.Key{}:
+	case key == ctxvalue.RouteKey{}:
 		return c
 	case c.outermost && key == lineage.Key{}:
 		return &c.origin

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/reqlock/reqlock/inspect"
-	"github.com/reqlock/reqlock/internal/redisson"
 )
 
 var (
@@ -16,7 +15,7 @@ var (
 
 // processOf says in words which process an owner belongs to.
 func processOf(client, owner string) string {
-	if redisson.IsClient(client) {
+	if isRedisson(client) {
 		thread := strings.TrimSuffix(strings.TrimPrefix(owner, client+":"), ":write")
 		return "Redisson, thread " + thread
 	}
@@ -32,7 +31,7 @@ func processOf(client, owner string) string {
 
 // brief is a client for a narrow column.
 func brief(client string) string {
-	if redisson.IsClient(client) {
+	if isRedisson(client) {
 		return "Redisson " + client
 	}
 	return printable(client)

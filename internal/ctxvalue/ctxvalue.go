@@ -1,5 +1,6 @@
-// Package ctxvalue reads contexts that stand for another one but do not hand on its values or its
-// end. Who knows such a type of context registers how to find the other one.
+// Package ctxvalue is what packages tell each other by contexts, also by those that stand for another
+// context but do not hand on its values or its end. Who knows such a type of context registers how
+// to find the other one.
 package ctxvalue
 
 import "context"
@@ -29,4 +30,15 @@ func Of(ctx context.Context, key any) any {
 		return other.Value(key)
 	}
 	return nil
+}
+
+// RouteKey is the key of a Router in a context. A guard puts one into the context that it acquires
+// locks with, and core asks it when someone looks at the locks.
+type RouteKey struct{}
+
+// A Router says what a lock is held for.
+type Router interface {
+	// Route returns the Route of a core.Annotation: the method and the pattern of the request, such
+	// as "POST /orders/{id}", or an empty string if no route was matched.
+	Route() string
 }

@@ -6,10 +6,12 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/labstack/echo/v4"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 )
@@ -47,4 +49,42 @@ func Example() {
 	// order 1 once more, meanwhile: 409
 	// order 2, meanwhile: 200
 	// order 1: 200
+}
+
+// A handler that calls another service, under its lock and once for each idempotency key, needs no
+// other import.
+func ExampleLeaseFrom() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
+	once := echolock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})
+	e := echo.New()
+	e.POST("/orders/:id/pay", func(c echo.Context) error {
+		lease, ok := echolock.LeaseFrom(c.Request().Context())
+		fmt.Printf("under %s: %t\n", lease.Name(), ok)
+		key, _ := echolock.KeyFrom(c.Request().Context())
+		charge := echolock.DownstreamKey(c.Request().Context(), "bank", "charge")
+		fmt.Printf("idempotency key %s, the same for another service: %t\n", key, charge == echolock.DownstreamKey(c.Request().Context(), "bank", "charge"))
+		echolock.StoreFor(c.Request().Context(), time.Hour) // the answer for repeats
+		err := echolock.Release(c.Request().Context())
+		_, ok = echolock.LeaseFrom(c.Request().Context())
+		fmt.Printf("released: %v, again under a lock: %t\n", err, ok)
+		return err
+	}, once, lock)
+	request := httptest.NewRequest("POST", "/orders/1/pay", nil)
+	request.Header.Set("Idempotency-Key", "k-1")
+	e.ServeHTTP(httptest.NewRecorder(), request)
+	// Output:
+	// under reqlock:1: true
+	// idempotency key k-1, the same for another service: true
+	// released: <nil>, again under a lock: false
 }

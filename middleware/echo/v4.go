@@ -7,8 +7,8 @@
 // It works on an Echo, a group and a single route. Requests that no route matches are not locked,
 // with one exception: a path may have both a route and a not-found handler, as a group's own path
 // may. If such a path has no parameter but *, a request with a method that has no route is locked
-// before it gets its 404. Package guard documents Config, the answers that clients get,
-// LeaseFrom, Release and Detach.
+// before it gets its 404. Package guard documents Config and the answers that clients
+// get. A handler gets its lease from LeaseFrom(c.Request().Context()).
 //
 // Add routes with the methods of Echo and Group. Echo does not list those of Router.Add: on the
 // path of a not-found handler, their requests are taken for unmatched, and not locked.

@@ -8,8 +8,8 @@
 //
 // The package has the same name and functions as the one for Echo v4. To move to v5, change the
 // import. It works on an Echo, a group and a single route. Requests that no route matches are not
-// locked. Package guard documents Config, the answers that clients get, LeaseFrom, Release and
-// Detach.
+// locked. Package guard documents Config and the answers that clients get. A handler gets its lease
+// from LeaseFrom(c.Request().Context()).
 //
 // Echo renders the error that a handler returns after all middleware: the lock is released by then.
 // A handler whose error answer needs the protection of the lock answers it by itself, with

@@ -6,11 +6,12 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"time"
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
-	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
@@ -32,7 +33,7 @@ func Example() {
 	})
 	app := fiber.New()
 	app.Post("/orders/:id/pay", oneAtATime, func(c fiber.Ctx) error {
-		lease, _ := guard.LeaseFrom(c.Context())
+		lease, _ := fiberlock.LeaseFrom(c.Context())
 		return c.SendString("paid under " + lease.Name())
 	})
 
@@ -44,4 +45,46 @@ func Example() {
 	body, err := io.ReadAll(response.Body)
 	fmt.Println(response.StatusCode, string(body), err)
 	// Output: 200 paid under reqlock:order:42 <nil>
+}
+
+// A handler that calls another service, under its lock and once for each idempotency key, needs no
+// other import.
+func ExampleLeaseFrom() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	lock := fiberlock.New(locks, fiberlock.Config{Key: keyfuncs.PathValue("id")})
+	once := fiberlock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})
+	app := fiber.New()
+	app.Post("/orders/:id/pay", once, lock, func(c fiber.Ctx) error {
+		lease, ok := fiberlock.LeaseFrom(c.Context())
+		fmt.Printf("under %s: %t\n", lease.Name(), ok)
+		key, _ := fiberlock.KeyFrom(c.Context())
+		charge := fiberlock.DownstreamKey(c.Context(), "bank", "charge")
+		fmt.Printf("idempotency key %s, the same for another service: %t\n", key, charge == fiberlock.DownstreamKey(c.Context(), "bank", "charge"))
+		fiberlock.StoreFor(c.Context(), time.Hour) // the answer for repeats
+		err := fiberlock.Release(c.Context())
+		_, ok = fiberlock.LeaseFrom(c.Context())
+		fmt.Printf("released: %v, again under a lock: %t\n", err, ok)
+		return err
+	})
+	request := httptest.NewRequest("POST", "/orders/1/pay", nil)
+	request.Header.Set("Idempotency-Key", "k-1")
+	response, err := app.Test(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	// Output:
+	// under reqlock:1: true
+	// idempotency key k-1, the same for another service: true
+	// released: <nil>, again under a lock: false
 }

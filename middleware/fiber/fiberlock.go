@@ -10,8 +10,8 @@
 // will answer, so keys that need the route get 500 there. So does keyfuncs.Path, unless Fiber tells
 // upper from lower case and a path with a slash at the end from one without, by fiber.Config.
 //
-// In the handler, c.Context() ends when the lock is lost, and is what guard.LeaseFrom, Release and
-// Detach need. Package guard documents Config and the answers that clients get.
+// In the handler, c.Context() ends when the lock is lost, and is what LeaseFrom, Release and Detach
+// need. Package guard documents Config and the answers that clients get.
 //
 // Fiber runs on fasthttp, which has neither net/http's requests nor its connections. So a guard
 // does not notice that a client has left: bound its wait with WaitTime. Fiber sends an answer after

@@ -6,10 +6,12 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
 )
@@ -47,4 +49,41 @@ func Example() {
 	// order 1 once more, meanwhile: 409
 	// order 2, meanwhile: 200
 	// order 1: 200
+}
+
+// A handler that calls another service, under its lock and once for each idempotency key, needs no
+// other import.
+func ExampleLeaseFrom() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	lock := ginlock.New(locks, ginlock.Config{Key: keyfuncs.PathValue("id")})
+	once := ginlock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})
+	router := gin.New()
+	router.POST("/orders/:id/pay", once, lock, func(c *gin.Context) {
+		lease, ok := ginlock.LeaseFrom(c)
+		fmt.Printf("under %s: %t\n", lease.Name(), ok)
+		key, _ := ginlock.KeyFrom(c)
+		charge := ginlock.DownstreamKey(c, "bank", "charge")
+		fmt.Printf("idempotency key %s, the same for another service: %t\n", key, charge == ginlock.DownstreamKey(c, "bank", "charge"))
+		ginlock.StoreFor(c, time.Hour) // the answer for repeats
+		err := ginlock.Release(c)
+		_, ok = ginlock.LeaseFrom(c)
+		fmt.Printf("released: %v, again under a lock: %t\n", err, ok)
+	})
+	request := httptest.NewRequest("POST", "/orders/1/pay", nil)
+	request.Header.Set("Idempotency-Key", "k-1")
+	router.ServeHTTP(httptest.NewRecorder(), request)
+	// Output:
+	// under reqlock:1: true
+	// idempotency key k-1, the same for another service: true
+	// released: <nil>, again under a lock: false
 }

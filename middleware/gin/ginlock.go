@@ -6,7 +6,8 @@
 //
 // It works on an engine, a group and a single route; requests that no route matches are not locked.
 // A handler that acquires the same lock may pass *gin.Context itself as the context, and re-enters.
-// Package guard documents Config, the answers that clients get, LeaseFrom, Release and Detach.
+// Package guard documents Config and the answers that clients get. A handler gets its lease from
+// LeaseFrom(c).
 package ginlock
 
 import (

@@ -6,9 +6,11 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
@@ -56,4 +58,41 @@ func post(path string) string {
 	}
 	defer response.Body.Close()
 	return response.Status
+}
+
+// A handler that calls another service, under its lock and once for each idempotency key, needs no
+// other import.
+func ExampleLeaseFrom() {
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id")})
+	once := httplock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal})
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", once(lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lease, ok := httplock.LeaseFrom(r.Context())
+		fmt.Printf("under %s: %t\n", lease.Name(), ok)
+		key, _ := httplock.KeyFrom(r.Context())
+		charge := httplock.DownstreamKey(r.Context(), "bank", "charge")
+		fmt.Printf("idempotency key %s, the same for another service: %t\n", key, charge == httplock.DownstreamKey(r.Context(), "bank", "charge"))
+		httplock.StoreFor(r.Context(), time.Hour) // the answer for repeats
+		err := httplock.Release(r.Context())
+		_, ok = httplock.LeaseFrom(r.Context())
+		fmt.Printf("released: %v, again under a lock: %t\n", err, ok)
+	}))))
+	request := httptest.NewRequest("POST", "/orders/1/pay", nil)
+	request.Header.Set("Idempotency-Key", "k-1")
+	mux.ServeHTTP(httptest.NewRecorder(), request)
+	// Output:
+	// under reqlock:1: true
+	// idempotency key k-1, the same for another service: true
+	// released: <nil>, again under a lock: false
 }

@@ -6,7 +6,7 @@
 //
 // Wrap the handler of a route, not the router: before the router has matched, a request has neither
 // path values nor a pattern. It works with every router for http.Handlers. Package guard
-// documents Config, the answers that clients get, LeaseFrom, Release and Detach.
+// documents Config and the answers that clients get. A handler gets its lease from LeaseFrom.
 package httplock
 
 import (

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 func pay(db *sql.DB) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		lease, ok := guard.LeaseFrom(r.Context())
+		lease, ok := httplock.LeaseFrom(r.Context())
 		if !ok {
 			http.Error(w, "the guard is missing", http.StatusInternalServerError)
 			return
