@@ -151,7 +151,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Le
 		CallerErr: why,
 		Forced:    w.pending == 0,
 		Late:      w.late(x.Sent(), at),
-		Outrun:    e.outrunLocked(h, clock.MomentOf(x.Begun())),
+		Outrun:    e.outrunLocked(h, clock.MomentOf(x.TryBegun())),
 	}.Verdict()
 	var displaced []loss
 	if v.Displaces {
@@ -286,43 +286,4 @@ func (w *waiter) outlasts(err error) bool {
 		return heals(err)
 	}
 	return !w.NoWait && errors.Is(err, ErrReadOnly)
-}
-
-// leaveInFlight leaves the queue while an attempt is in flight. The reply is read in the
-// background, and a lock that it grants is freed.
-func (w *waiter) leaveInFlight(x *redisop.Op, wire string) error {
-	why := w.leaveQueue()
-	var left claim.Leftovers
-	if p := w.fairPlace(); p != nil {
-		left, p.leftovers = p.leftovers, claim.Leftovers{} // so that leavePlace does not clean up before the reply
-	}
-	if x.InFlight() || x.TryUnanswered() || !left.None() { // otherwise Redis has received nothing
-		w.entry.engine().background.Go(func() {
-			reply, err := x.Await()
-			answer, _ := readGrant(x, reply, err)
-			w.cleanUp(wire, attemptOf(x, answer.Granted, left).Verdict().Clean)
-		})
-	}
-	return why
-}
-
-// cleanUp makes the cleaner free what Redis may have of a wire owner.
-func (w *waiter) cleanUp(wire string, left claim.Leftovers) {
-	if left.None() {
-		return
-	}
-	eng := w.entry.engine()
-	g := kinds.Hold{Terms: &w.kind.Terms, Key: w.entry.key, Wire: wire, Deepest: claim.Counts{}.Plus(w.kind.Shared).Shared}
-	eng.cleaner.add(w.kind.Free(eng.settings(), g, lua.Removal{Gone: true, Binding: true}), g, w.remains(), left)
-}
-
-// remains returns how long Redis can keep anything of a waiter that has left: a hold until its
-// lease expires, a place in the queue until other waiters drop it.
-func (w *waiter) remains() time.Duration {
-	eng := w.entry.engine()
-	d := eng.leaseTime(w.fixed)
-	if w.fairPlace() != nil {
-		d = max(d, eng.opts.FairWaitTimeout)
-	}
-	return d
 }

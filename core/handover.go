@@ -19,7 +19,7 @@ type handover struct {
 	heir     *waiter
 	to       *hold  // the heir's hold; it takes effect only if Redis accepts the hand-over
 	lease    *level // the first lease of to
-	arrivals uint32 // claim.Queue.Arrivals when the command was sent
+	arrivals uint32 // claim.Queue.Arrivals when the hand-over was planned
 
 	// Set by send.
 	op       *redisop.Op
@@ -176,7 +176,7 @@ func (o *handover) acceptLocked(left claim.Leftovers, at clock.Instant) (displac
 	o.to.claim.MayStray(left)
 	o.to.addLocked(o.lease, o.op.Sent(), at)
 	o.lease.acquired = clock.Now()
-	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.Begun()))
+	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.TryBegun()))
 	e.queue.HandedOver(o.lease.acquired)
 	e.grantLocked(o.heir, o.to)
 	o.heir.handedBy = o

@@ -112,7 +112,7 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 	}
 	x := eng.ops.Op(call, eng.opts.CommandTimeout).UntilSent()
 	defer x.Recycle()
-	began := eng.at(x.Begun())
+	began := eng.at(x.TryBegun())
 	there, leftovers, receivers, err := eng.sendRelease(x)
 	var refused error
 	if r != nil && r.Spare != "" && err != nil && x.Failed() {

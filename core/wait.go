@@ -142,36 +142,6 @@ func (w *waiter) tryPastQueue(wire string) (*level, error) {
 	return lease, err
 }
 
-// leaveQueue removes the waiter from the queue, after its context has ended, the client was closed
-// or its last attempt had no answer in time. It returns the error for the caller. A lease that was
-// handed over meanwhile is released.
-func (w *waiter) leaveQueue() error {
-	e := w.entry
-	e.open()
-	wake(e.queue.Leave(&w.Waiter))
-	lease, held, by := w.handedLocked(), e.heldLocked(w.kind), w.holderLocked()
-	refusal := w.gaveUpLocked(e.ttlLocked())
-	e.close()
-	if lease != nil {
-		lease.abandon()
-	}
-	switch {
-	case w.ctx.Err() == nil && e.engine().state.Load() == open:
-		return refusal
-	case w.ctx.Err() == nil:
-		return ErrClosed
-	case held || lease != nil:
-		return &stillHeldError{ended(w.ctx), by}
-	}
-	return ended(w.ctx)
-}
-
-// remove removes a waiter whose observer callback panicked.
-func (w *waiter) remove() {
-	_ = w.leaveQueue()
-	w.leaveFairPlace(nil)
-}
-
 // recordOr returns the record of a Once, if there is one, or else refusal. refusal came from the
 // queue of this process, not from Redis: the waiters ahead may be about to get the same record.
 func (w *waiter) recordOr(refusal error) error {

@@ -123,8 +123,8 @@ func (x *Op) Replace(call lua.Call) {
 	x.move(prepared)
 }
 
-// Begun returns when the last try began.
-func (x *Op) Begun() time.Time { return x.begun }
+// TryBegun returns when the last try began.
+func (x *Op) TryBegun() time.Time { return x.begun }
 
 // Sent returns when the last try was queued, on both clocks.
 func (x *Op) Sent() clock.Instant { return x.sent }

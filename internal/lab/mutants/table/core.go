@@ -366,7 +366,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a lock is handed on among waiters of its kind",
-		File:    "core/internal/claim/release.go",
+		File:    "core/internal/claim/exit.go",
 		Old:     "e.Heir && e.SameKind &&",
 		New:     "e.Heir &&",
 		Nets:    []string{"core/internal/claim TestExit_AllVerdicts", "core TestHandOver_NotToAnotherKind"},
@@ -473,7 +473,7 @@ var coreMutants = []Mutant{
 	},
 	{
 		Promise: "a caller that leaves a question frees what it is granted",
-		File:    "core/attempt.go",
+		File:    "core/leave.go",
 		Old:     "if x.InFlight() || x.TryUnanswered() || !left.None() {",
 		New:     "if false {",
 		Nets:    []string{"core TestCancel_DuringAcquire", "core TestCancel_Hundreds", "sim"},
