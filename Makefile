@@ -28,10 +28,11 @@ test-tools: ## install what the tests need: redis-server, a C compiler and a bro
 test: test-tools ## run all tests under the race detector, three packages at a time, because most of them wait
 	$(GO) test -race -vet=off -count=1 -p 3 -timeout 20m ./...
 
-# Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway.
+# Under -short, tests that need a server are skipped. The variable makes any test fail that starts one anyway. Some packages wait
+# for leases or loops, so more of them run at a time than there are processors. Without tables for a debugger, they link faster.
 .PHONY: test-fast
 test-fast: ## run the tests that need no server, except the examples, for the inner loop
-	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short $$($(GO) list ./... | grep -v /examples/)
+	REQLOCK_REDIS_SERVER=not-under-short $(GO) test -short -p 4 -ldflags=-w $$($(GO) list ./... | grep -v /examples/)
 
 # Without a package argument, go test prints the states of each world as they are found.
 .PHONY: explore
@@ -148,7 +149,7 @@ mutants: test-tools ## break the code in one small way at a time, and show which
 	$(GO) run ./internal/lab/mutants $(if $(SHORT),-sample 8)
 
 .PHONY: lint
-lint: format vet golangci options states api words tidy ## run format, vet, golangci, options, states, api, words and tidy
+lint: format vet golangci echov5 options states api words tidy ## run format, vet, golangci, echov5, options, states, api, words and tidy
 
 .PHONY: format
 format: ## list files that gofmt would change
@@ -167,6 +168,11 @@ golangci: ## golangci-lint, as pinned in tools/go.mod and configured in .golangc
 	@for dir in $(INNER) $(MODULES); do \
 		echo "golangci $$dir" && (cd $$dir && $(GO) tool -modfile="$(CURDIR)/tools/go.mod" golangci-lint run --allow-parallel-runners --config "$(CURDIR)/.golangci.yml" ./...) || exit 1; \
 	done
+
+.PHONY: echov5
+echov5: ## check that the adapter for Echo v5 is that for v4, but for what differs; WRITE=1 writes it
+	$(GO) test -C tools ./echov5
+	$(GO) run -C tools ./echov5 $(if $(WRITE),-write)
 
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0

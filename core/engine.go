@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
 	"github.com/reqlock/reqlock/core/internal/kinds"
@@ -208,8 +209,7 @@ func pollEvery(waitTime time.Duration) time.Duration {
 // outagePause returns how long a waiter with WaitForever sleeps after a number of failed attempts
 // in a row. It retries earlier when the pub/sub connection is back.
 func (eng *engine) outagePause(failures uint8) time.Duration {
-	pause := min(20*time.Millisecond<<min(failures, 8), eng.opts.PollInterval)
-	return pause - rand.N(pause/2+1)
+	return backoff.Scattered(backoff.Doubled(20*time.Millisecond, min(eng.opts.PollInterval, 5*time.Second), int(failures)))
 }
 
 // logFault logs a fault that concerns a number of locks, once a minute for each cause. locks counts

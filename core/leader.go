@@ -3,8 +3,9 @@ package core
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/backoff"
 )
 
 // RunWhileHeld runs fn in one process at a time. It is for leaders, schedulers and consumers of one
@@ -31,7 +32,7 @@ func RunWhileHeld(ctx context.Context, l Locker, fn func(ctx context.Context) er
 			losses = 0
 		}
 		select {
-		case <-time.After(lossPause(losses)):
+		case <-time.After(backoff.Scattered(backoff.Doubled(100*time.Millisecond, longestPause, losses))):
 		case <-ctx.Done():
 			return ended(ctx)
 		}
@@ -55,10 +56,3 @@ func runOnce(ctx context.Context, l Locker, fn func(ctx context.Context) error) 
 // longestPause is the longest pause after a loss. A lock that was held for longer is no sign of
 // repeated losses.
 const longestPause = 10 * time.Second
-
-// lossPause is the pause after so many losses in a row: 100ms at first, doubled each time, less a
-// random part, so that processes do not retry together.
-func lossPause(losses int) time.Duration {
-	pause := min(100*time.Millisecond<<min(losses, 10), longestPause)
-	return pause - rand.N(pause/2)
-}

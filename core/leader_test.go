@@ -159,16 +159,6 @@ func TestRunWhileHeld_Panic(t *testing.T) {
 	b.wantFree(t, "a")
 }
 
-func TestLossPause(t *testing.T) {
-	t.Parallel()
-	for losses := range 100 {
-		longest := min(100*time.Millisecond<<min(losses, 10), 10*time.Second)
-		if pause := lossPause(losses); pause > longest || pause < longest/2 {
-			t.Errorf("after %d losses: %v, want %v to %v", losses, pause, longest/2, longest)
-		}
-	}
-}
-
 func panics(f func()) (did bool) {
 	defer func() { did = recover() != nil }()
 	f()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
@@ -245,7 +246,7 @@ func (m *multi) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error
 		if try > 0 { // before the attempt, so that one is made when the pause has used up the budget
 			longest := maxPause
 			if !retryable(err) {
-				longest <<= min(try-1, 5)
+				longest = backoff.Doubled(maxPause, 32*maxPause, try-1)
 			}
 			if err := b.pause(ctx, rand.N(longest)); err != nil {
 				return nil, opErr("acquire", m.whole, err)
@@ -462,7 +463,7 @@ func (m *multi) patience(i, try int) time.Duration {
 	if !m.tied(i) {
 		return longest
 	}
-	return time.Millisecond + rand.N(min(leastTieWait<<min(try, tieDoublings), longest))
+	return time.Millisecond + rand.N(backoff.Doubled(leastTieWait, longest, min(try, tieDoublings)))
 }
 
 // tied reports whether another process may take the i-th lock before an earlier one: both have the

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/claim"
 )
 
@@ -106,7 +107,7 @@ func (r *red) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, error) 
 			if final || b.over() {
 				return nil, b.explain(r, err)
 			}
-			pause := min(redPause<<min(try, 10), redMaxPause)
+			pause := backoff.Doubled(redPause, redMaxPause, try)
 			if err := b.pause(ctx, pause/4+rand.N(pause)); err != nil {
 				return nil, opErr("acquire", r.whole, err)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/kinds"
@@ -196,7 +197,7 @@ func (h *hold) retryDowngrade() {
 	eng.background.Go(func() {
 		for failures := 0; ; failures++ {
 			select {
-			case <-time.After(min(20*time.Millisecond<<min(failures, 6), time.Second)):
+			case <-time.After(backoff.Doubled(20*time.Millisecond, time.Second, failures)):
 			case <-eng.closing:
 				return
 			}

@@ -2,6 +2,7 @@
 # Installs the additional tools of the Redisson tests if they are missing: a JDK 17 or newer, and
 # Maven. If both exist, it does nothing and needs no root.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 missing=()
 # A JRE is not enough: make interop compiles the peer.
@@ -12,23 +13,11 @@ if [ ${#missing[@]} -eq 0 ]; then
 	exit 0
 fi
 
-as_root() {
-	if [ "$(id -u)" -eq 0 ]; then
-		"$@"
-	elif command -v sudo >/dev/null; then
-		sudo "$@"
-	else
-		echo "install-interop-tools: neither root nor sudo; run as root: $*" >&2
-		exit 1
-	fi
-}
-
 if command -v apt-get >/dev/null; then
 	as_root apt-get update
 	# Newer releases have only a newer JDK.
 	[ -n "$(apt-cache madison openjdk-17-jdk-headless)" ] || missing=("${missing[@]/openjdk-17-jdk-headless/default-jdk-headless}")
-	echo "install-interop-tools: apt-get install ${missing[*]}" >&2
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+	apt_install "${missing[@]}"
 elif command -v brew >/dev/null; then
 	echo "install-interop-tools: brew install openjdk maven" >&2
 	brew install openjdk maven

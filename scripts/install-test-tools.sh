@@ -2,6 +2,7 @@
 # Installs the tools that the tests need besides Go, if they are missing: redis-server, a C compiler
 # for the race detector, and a browser. If all exist, it does nothing and needs no root.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 missing=()
 
@@ -26,23 +27,11 @@ if [ ${#missing[@]} -eq 0 ]; then
 	exit 0
 fi
 
-as_root() {
-	if [ "$(id -u)" -eq 0 ]; then
-		"$@"
-	elif command -v sudo >/dev/null; then
-		sudo "$@"
-	else
-		echo "install-test-tools: neither root nor sudo; run as root: $*" >&2
-		exit 1
-	fi
-}
-
 if command -v apt-get >/dev/null; then
 	as_root apt-get update
 	# Ubuntu uses another name.
 	[ -n "$(apt-cache madison chromium)" ] || missing=("${missing[@]/%chromium/chromium-browser}")
-	echo "install-test-tools: apt-get install ${missing[*]}" >&2
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+	apt_install "${missing[@]}"
 elif command -v brew >/dev/null; then
 	for package in "${missing[@]}"; do
 		case $package in

@@ -2,6 +2,7 @@
 # Installs what rebuilds the WebAssembly guests, if it is missing: clang and lld for C, a rustc with
 # the wasm32 target for Rust, npm for AssemblyScript. If all exist, it does nothing and needs no root.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/apt.sh"
 
 # rust_builds reports whether a rustc has the target.
 rust_builds() {
@@ -21,21 +22,9 @@ if [ ${#missing[@]} -eq 0 ]; then
 	exit 0
 fi
 
-as_root() {
-	if [ "$(id -u)" -eq 0 ]; then
-		"$@"
-	elif command -v sudo >/dev/null; then
-		sudo "$@"
-	else
-		echo "install-wasm-tools: neither root nor sudo; run as root: $*" >&2
-		exit 1
-	fi
-}
-
 if command -v apt-get >/dev/null; then
-	echo "install-wasm-tools: apt-get install ${missing[*]}" >&2
 	as_root apt-get update
-	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+	apt_install "${missing[@]}"
 elif command -v brew >/dev/null; then
 	echo "install-wasm-tools: brew install llvm lld node rustup" >&2
 	brew install llvm lld node rustup

@@ -12,6 +12,7 @@
 # RUN is the tests of core to run; default: those of scripts, renewals, waiting and permissions.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/apt.sh
 
 # Name, then where it comes from. The last Debian suite is the one of the package.
 servers=(
@@ -104,8 +105,8 @@ try() {
 }
 
 if [ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ]; then # on Ubuntu
-	sudo apt-get update
-	sudo apt-get install -y --no-install-recommends debian-archive-keyring
+	as_root apt-get update
+	apt_install debian-archive-keyring
 fi
 "$go" test -vet=off -c -o "$DIR/core.test" ./core
 "$go" test -vet=off -c -o "$DIR/lua.test" ./core/internal/lua

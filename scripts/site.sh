@@ -3,16 +3,15 @@
 # on dead links and on pages that the navigation lacks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/apt.sh
 
 needed=$(cat tools/site/requirements.txt)
 if [ "$(cat .site/installed 2>/dev/null || true)" != "$needed" ]; then
 	rm -rf .site
 	if ! python3 -m venv .site 2>/dev/null; then # Debian and Ubuntu have venv in a package
 		rm -rf .site
-		sudo=()
-		[ "$(id -u)" -eq 0 ] || sudo=(sudo)
-		"${sudo[@]}" apt-get update
-		"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv
+		as_root apt-get update
+		apt_install python3-venv
 		python3 -m venv .site
 	fi
 	.site/bin/pip install --quiet --disable-pip-version-check -r tools/site/requirements.txt

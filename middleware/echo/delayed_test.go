@@ -28,7 +28,7 @@ func TestIdempotent_DelayedHeader(t *testing.T) {
 	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: 1000}))
 	e.POST("/pay", func(c echo.Context) error {
 		_, _ = io.WriteString(c.Response(), "<html>paid")
-		c.Response().Flush()
+		response(c).Flush()
 		_, _ = io.WriteString(c.Response(), "</html>")
 		return nil
 	}, Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal}))

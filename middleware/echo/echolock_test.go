@@ -19,12 +19,8 @@ import (
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/lab/locktest"
-	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
 // A site serves an Echo.
 type site struct {
@@ -54,12 +50,11 @@ func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
 	lock := New(locktest.New(t), by(keyfuncs.PathValue("id")))
 	for name, mount := range map[string]func(*echo.Echo){
-		"echo":             func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
-		"group":            func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
-		"group inside":     func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", answerLock) },
-		"route":            func(e *echo.Echo) { e.GET("/api/orders/:id", answerLock, lock) },
-		"without a slash":  func(e *echo.Echo) { e.GET("api/orders/:id", answerLock, lock) },
-		"the router's own": func(e *echo.Echo) { e.Router().Add("GET", "/api/orders/:id", lock(answerLock)) },
+		"echo":            func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
+		"group":           func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
+		"group inside":    func(e *echo.Echo) { e.Group("/api").Group("/orders", lock).GET("/:id", answerLock) },
+		"route":           func(e *echo.Echo) { e.GET("/api/orders/:id", answerLock, lock) },
+		"without a slash": func(e *echo.Echo) { e.GET("api/orders/:id", answerLock, lock) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -99,12 +94,6 @@ func TestNew_Unmatched(t *testing.T) {
 		}, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /api/elsewhere", 404, "mine"}, {"POST /api/orders/1", 404, "mine"}, {"GET /elsewhere", 404, "mine"},
 		}},
-		"Host": {func(e *echo.Echo) {
-			e.GET("/orders/:id", answerLock)
-			e.Host("shop.test", lock).GET("/orders/:id/pay", answerLock)
-		}, [][3]any{
-			{"GET shop.test/orders/1/pay", 409, refused}, {"GET shop.test/elsewhere", 404, "Not Found"}, {"GET shop.test/orders/1", 404, ""}, {"GET other.test/orders/1", 200, "no lock"},
-		}},
 		"on the path of a group": {func(e *echo.Echo) {
 			g := e.Group("/api", lock)
 			g.GET("", answerLock)
@@ -116,10 +105,8 @@ func TestNew_Unmatched(t *testing.T) {
 			{"GET /api", 409, refused}, {"POST /api/x", 409, refused}, {"POST /api/", 409, refused},
 			{"GET /items/1", 409, refused}, {"GET /items/%31", 409, refused}, {"POST /items/", 404, ""},
 			{"PUT /items/1/x", 409, refused}, {"PUT /items/1/", 409, refused},
-			// The path has a route, the method has none, and no parameter shows that: this may be a
-			// route whose method was changed since.
-			{"POST /api", 409, refused}, {"OPTIONS /api", 409, refused}, {"echo_route_not_found /api", 409, refused}, {"GET /api/x", 409, refused},
-			{"GET /items/1/x", 409, refused},
+			{"POST /api", doubtful, ""}, {"OPTIONS /api", doubtful, ""}, {"echo_route_not_found /api", doubtful, ""}, {"GET /api/x", doubtful, ""},
+			{"GET /items/1/x", doubtful, ""},
 			{"POST /items/1", 404, "Not Found"}, {"OPTIONS /items/1", 404, ""}, {"echo_route_not_found /items/1", 404, ""},
 		}},
 		"a group without a slash": {func(e *echo.Echo) {
@@ -127,7 +114,7 @@ func TestNew_Unmatched(t *testing.T) {
 			g.GET("", answerLock)
 			g.GET("/orders/:id", answerLock)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 409, refused}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
+			{"GET /api", 409, refused}, {"POST /api", doubtful, ""}, {"GET /api/orders/1", 409, refused}, {"GET /api/x", 404, ""},
 		}},
 		"a group of everything": {func(e *echo.Echo) {
 			g := e.Group("", lock)
@@ -140,7 +127,7 @@ func TestNew_Unmatched(t *testing.T) {
 			e.Group("/api", lock).GET("", answerLock)
 			e.POST("/api", answerLock)
 		}, [][3]any{
-			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", 409, refused},
+			{"GET /api", 409, refused}, {"POST /api", 200, "no lock"}, {"PUT /api", doubtful, ""},
 		}},
 		"all of a group": {func(e *echo.Echo) { e.Group("/api", lock).GET("/*", answerLock) }, [][3]any{
 			{"GET /api/orders/1", 409, refused}, {"GET /elsewhere", 404, ""},
@@ -158,15 +145,6 @@ func TestNew_Unmatched(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A method without a route gets its 404 behind the lock.
-func TestNew_UnmatchedMethod(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.echo.Group("/api", New(locktest.New(t), by(keyfuncs.Const("k")))).GET("", answerLock)
-	s.Want("GET", "/api", 200, "reqlock:k")
-	s.Want("POST", "/api", 404, "Not Found")
 }
 
 // A route comes after requests to its path, which had only a not-found handler.
@@ -207,7 +185,7 @@ func TestNew_ChangedAfterRouting(t *testing.T) {
 	g.POST("", answerLock)
 	g.POST("/all/*", answerLock)
 	s.echo.Group("/items/:id", lock).POST("", answerLock)
-	s.echo.Host("shop.test", lock)
+	serveHost(s.echo, "shop.test", lock)
 	for _, path := range []string{"/items/1", "/orders/1", "/orders/%31", "/orders", "/orders/all/", "/orders/all/x"} {
 		s.Want("POST", path, 409, "locked")
 		for _, method := range []string{"PUT", "GET", "OPTIONS", "nonsense", echo.RouteNotFound} {
@@ -220,23 +198,6 @@ func TestNew_ChangedAfterRouting(t *testing.T) {
 	}
 }
 
-// Middleware that clears a parameter does not make a request unmatched.
-func TestNew_ParameterIsCleared(t *testing.T) {
-	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
-	s := newSite(t)
-	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			c.SetParamValues(strings.TrimSpace(c.Param("id")))
-			return next(c)
-		}
-	})
-	s.echo.Group("/items/:id", New(locks, by(keyfuncs.Const("k")))).GET("", answerLock)
-	s.Want("GET", "/items/%20", 409, "locked")
-	s.Want("POST", "/items/1", 404, "Not Found")
-}
-
 // Unit tests of handlers set a path that no router has matched.
 func TestNew_WithoutRouter(t *testing.T) {
 	t.Parallel()
@@ -244,8 +205,7 @@ func TestNew_WithoutRouter(t *testing.T) {
 	w := httptest.NewRecorder()
 	c := echo.New().NewContext(httptest.NewRequest("GET", "/orders/1", nil), w)
 	c.SetPath("/orders/:id")
-	c.SetParamNames("id")
-	c.SetParamValues("1")
+	setParam(c, "id", "1")
 	if err := New(locks, by(keyfuncs.PathValue("id")))(answerLock)(c); err != nil || w.Body.String() != "reqlock:1, /orders/:id" {
 		t.Errorf("answer %q (%v)", w.Body, err)
 	}
@@ -264,35 +224,6 @@ func TestNew_PreRewrite(t *testing.T) {
 	}
 }
 
-// Middleware that asks the router again, for another method, gets that route with its lock.
-func TestNew_RoutedAgain(t *testing.T) {
-	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:1")
-	s := newSite(t)
-	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			r := c.Request()
-			method := r.Header.Get(echo.HeaderXHTTPMethodOverride)
-			if method == "" {
-				return next(c)
-			}
-			r.Method = method
-			c.Echo().Router().Find(method, echo.GetPath(r), c)
-			return c.Handler()(c)
-		}
-	})
-	s.echo.PUT("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
-	s.echo.PUT("/orders", answerLock, New(locks, by(keyfuncs.Const("1"))))
-	for _, method := range []string{"PUT", "POST", "OPTIONS"} {
-		s.Want(method, "/orders/1", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
-		s.Want(method, "/orders", 409, "locked", echo.HeaderXHTTPMethodOverride, "PUT")
-	}
-	s.Want("POST", "/orders/1", 405, "Method Not Allowed")
-	s.Want("OPTIONS", "/orders/1", 204, "")
-	s.Want("PUT", "/orders/1", 405, "Method Not Allowed", echo.HeaderXHTTPMethodOverride, "POST")
-}
-
 // In Pre, no route has matched yet. A request that a route will match does not bypass the lock.
 func TestNew_Pre(t *testing.T) {
 	t.Parallel()
@@ -306,14 +237,13 @@ func TestNew_Pre(t *testing.T) {
 	s.echo.Pre(New(locks, byRoute, WithSkipper(hasUser)), New(locks, by(keyfuncs.Header("X-User"))))
 	s.echo.GET("/orders/:id", answerLock)
 	s.echo.Group("/shops", func(next echo.HandlerFunc) echo.HandlerFunc { return next }).GET("/:id", answerLock)
-	s.echo.Host("shop.test").GET("/hosted/:id", answerLock)
-	for _, path := range []string{"/orders/1", "/shops/1", "shop.test/hosted/1"} {
+	for _, path := range []string{"/orders/1", "/shops/1"} {
 		s.Want("GET", path, 500, "misconfigured")
 		s.Want("GET", path, 409, "locked", "X-User", "anna")
 		s.Want("GET", path, 200, "reqlock:bert, ", "X-User", "bert")
 	}
 	s.Want("POST", "/orders/1", 405, "Method Not Allowed")
-	for _, path := range []string{"/elsewhere", "/shops", "shop.test/orders/1"} {
+	for _, path := range []string{"/elsewhere", "/shops"} {
 		s.Want("GET", path, 404, "Not Found")
 		s.Want("GET", path, 404, "Not Found", "X-User", "anna")
 	}
@@ -336,13 +266,13 @@ func TestWithSkipper(t *testing.T) {
 // central counts the errors that reach Echo's HTTPErrorHandler, which answers 418.
 func (s *site) central() *atomic.Int64 {
 	var calls atomic.Int64
-	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+	handleErrors(s.echo, func(c echo.Context, err error) {
 		calls.Add(1)
-		if c.Response().Committed {
+		if response(c).Committed {
 			s.Errorf("the central error handler gets %v after the answer", err)
 		}
 		_ = c.String(http.StatusTeapot, "central: "+err.Error())
-	}
+	})
 	return &calls
 }
 
@@ -387,11 +317,11 @@ func TestNew_HandlersError(t *testing.T) {
 	locks := locktest.New(t)
 	s := newSite(t)
 	var calls atomic.Int64
-	s.echo.HTTPErrorHandler = func(err error, c echo.Context) {
+	handleErrors(s.echo, func(c echo.Context, err error) {
 		calls.Add(1)
 		held, asking := locks.Lock("reqlock:k").IsLocked(context.Background())
 		_ = c.String(http.StatusTeapot, fmt.Sprint(err, held, asking))
-	}
+	})
 	s.echo.GET("/orders", func(echo.Context) error { return errors.New("the handler's") }, New(locks, by(keyfuncs.Const("k"))))
 	s.Want("GET", "/orders", 418, "the handler's false <nil>")
 	if n := calls.Load(); n != 1 {
@@ -417,6 +347,7 @@ func TestWithErrorHandler_Nested(t *testing.T) {
 func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	quiet(s.echo)
 	type marker struct{}
 	seen := make(chan string, 1)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -428,7 +359,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 			seen <- fmt.Sprint(c.Request() == before, held)
 			return err
 		}
-	}, middleware.RecoverWithConfig(middleware.RecoverConfig{LogErrorFunc: func(_ echo.Context, err error, _ []byte) error { return err }}),
+	}, middleware.RecoverWithConfig(middleware.RecoverConfig{DisablePrintStack: true}),
 		New(locktest.New(t), by(keyfuncs.Const("k"))))
 	s.echo.GET("/:how", func(c echo.Context) error {
 		if got := c.Request().Context().Value(marker{}); got != "outer" {
@@ -503,9 +434,9 @@ func TestNew_OutcomeStatus(t *testing.T) {
 		case "answers":
 			return c.String(201, "made")
 		case "returns-an-error":
-			return echo.ErrTeapot
+			return echo.NewHTTPError(http.StatusTeapot, "teapot")
 		case "answers-an-error":
-			c.Error(echo.ErrTeapot)
+			answer(c, echo.NewHTTPError(http.StatusTeapot, "teapot"))
 			return errors.New("for the log")
 		}
 		return nil

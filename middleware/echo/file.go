@@ -60,7 +60,3 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 // are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
 // first request has all of that logged.
 func (f *File) Check(e *echo.Echo) error { return f.table.Check(listed(e)) }
-
-func listed(e *echo.Echo) func(routes.Route) bool {
-	return routes.Listed(e.Routes(), func(r *echo.Route) (method, pattern string) { return r.Method, r.Path })
-}

@@ -25,8 +25,7 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 // runOnce serves requests once for each key.
 func runOnce(g *idempotency.Guard) server {
 	return func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
-		// Another host may have routes with the same paths.
-		if _, own := c.Echo().Routers()[r.Host]; own {
+		if hasOwnRouter(c, r.Host) { // whose routes may have the paths of others
 			r.Pattern = r.Host + r.Pattern
 		}
 		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
@@ -46,12 +45,12 @@ func runOnce(g *idempotency.Guard) server {
 // answer is sent, replayed or not.
 func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
-	own := echo.NewResponse(rec.Wrap(outer), c.Echo())
+	own := newResponse(c, rec.Wrap(outer))
 	own.Status = http.StatusOK // Echo's own begins with it.
 	c.SetResponse(own)
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
-		c.Error(err)
+		answer(c, err)
 		rec.Failed() // It counts only if that has written nothing.
 	}
 }

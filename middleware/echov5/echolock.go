@@ -1,19 +1,5 @@
-// Package echolock guards handlers of Echo v5 with distributed locks: requests with the same key
-// run one at a time, on however many machines the service runs. It is a Go module of its own.
-//
-//	import echolock "github.com/reqlock/reqlock/middleware/echov5"
-//
-//	lock := echolock.New(locks, echolock.Config{Key: keyfuncs.PathValue("id")})
-//	e.POST("/orders/:id/pay", pay, lock)
-//
-// The package has the same name and functions as the one for Echo v4. To move to v5, change the
-// import. It works on an Echo, a group and a single route. Requests that no route matches are not
-// locked. Package guard documents Config and the answers that clients get. A handler gets its lease
-// from LeaseFrom(c.Request().Context()).
-//
-// Echo renders the error that a handler returns after all middleware: the lock is released by then.
-// A handler whose error answer needs the protection of the lock answers it by itself, with
-// c.Echo().HTTPErrorHandler(c, err), and returns nil.
+// Code generated from middleware/echo by make echov5 WRITE=1. DO NOT EDIT.
+
 package echolock
 
 import (
@@ -67,8 +53,8 @@ func underLock(g *guard.Guard) server {
 			c.SetRequest(r)
 			err = next(c)
 			// Otherwise Echo answers the error after all middleware.
-			if response, unknown := echo.UnwrapResponse(c.Response()); unknown == nil && (err == nil || response.Committed) {
-				guard.SetStatus(r.Context(), response.Status)
+			if status, committed := statusOf(c); err == nil || committed {
+				guard.SetStatus(r.Context(), status)
 			}
 		})
 		return err
@@ -79,7 +65,8 @@ func underLock(g *guard.Guard) server {
 type wrapper struct {
 	skip middleware.Skipper
 	// answer is the function that WithErrorHandler got.
-	answer func(c *echo.Context, err error) error
+	answer  func(c *echo.Context, err error) error
+	matcher matcher
 }
 
 // newWrapper applies options. With WithErrorHandler, it sets the ErrorHandler of a Config.
@@ -116,7 +103,7 @@ type server func(c *echo.Context, r *http.Request, next echo.HandlerFunc) error
 func (w *wrapper) around(serve server) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
-			if w.skip != nil && w.skip(c) || !matched(c) {
+			if w.skip != nil && w.skip(c) || !w.matcher.matched(c) {
 				return next(c)
 			}
 			return w.enter(c, next, serve)
@@ -133,39 +120,11 @@ func (w *wrapper) enter(c *echo.Context, next echo.HandlerFunc, serve server) (e
 		defer func() { err = cmp.Or(err, refused) }()
 	}
 	bound := adapter.Bind(ctx, c)
-	var room [2][8]string // enough for most routes, and off the heap
-	names, values := room[0][:0], room[1][:0]
-	for _, p := range c.PathValues() {
-		names, values = append(names, p.Name), append(values, p.Value)
-	}
-	r := adapter.SetRoute(bound, request, c.Path(), names, values)
+	r := setRoute(bound, request, c)
 	defer func() {
 		c.SetRequest(request)
 		adapter.KeepForm(request, r)
 		bound.End()
 	}()
 	return serve(c, r, next)
-}
-
-// matched reports whether Echo has matched a route, or will: in Pre, it has not asked its router
-// yet. It goes by what the router has found, and not by the request, which middleware may have
-// changed since.
-func matched(c *echo.Context) bool {
-	switch route := c.RouteInfo(); {
-	case route.Method != "":
-		return route.Method != echo.RouteNotFound
-	case route.Name != "":
-		return false // 404, 405, or the answer to OPTIONS
-	case c.Path() != "":
-		return true // a test of a handler has set the path
-	default:
-		found := c.Echo().AcquireContext()
-		defer c.Echo().ReleaseContext(found)
-		// The router leaves the pattern in the request.
-		r := *c.Request()
-		found.Reset(&r, nil)
-		c.Echo().Router().Route(found)
-		route = found.RouteInfo()
-		return route.Method != "" && route.Method != echo.RouteNotFound
-	}
 }

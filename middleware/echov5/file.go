@@ -1,3 +1,5 @@
+// Code generated from middleware/echo by make echov5 WRITE=1. DO NOT EDIT.
+
 package echolock
 
 import (
@@ -32,7 +34,7 @@ func FromFile(locks *core.Client, path string, opts routes.Options, options ...O
 // that have one get 500, because the file cannot know which row applies.
 func (f *File) Middleware() echo.MiddlewareFunc {
 	return f.wrap.around(func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
-		if r.Pattern == "" { // in Pre
+		if r.Pattern == "" { // Echo has not routed the request yet: the middleware runs in Pre.
 			return underLock(f.table.Unrouted)(c, r, next)
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.Echo()) })
@@ -60,7 +62,3 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 // are loaded later are checked as well, and what is wrong with them is logged. Without Check, the
 // first request has all of that logged.
 func (f *File) Check(e *echo.Echo) error { return f.table.Check(listed(e)) }
-
-func listed(e *echo.Echo) func(routes.Route) bool {
-	return routes.Listed(e.Router().Routes(), func(r echo.RouteInfo) (method, pattern string) { return r.Method, r.Path })
-}

@@ -1,3 +1,5 @@
+// Code generated from middleware/echo by make echov5 WRITE=1. DO NOT EDIT.
+
 package echolock
 
 import (

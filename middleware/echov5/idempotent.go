@@ -1,3 +1,5 @@
+// Code generated from middleware/echo by make echov5 WRITE=1. DO NOT EDIT.
+
 package echolock
 
 import (
@@ -13,9 +15,6 @@ import (
 // HTTPErrorHandler at once, so that this answer is recorded as well: middleware further out gets
 // nil. If HTTPErrorHandler writes nothing, nothing is recorded, and a repeat runs again. Idempotent
 // panics on a Config that can never work; see idempotency.New.
-//
-// Behind echo.NewVirtualHostHandler, equal paths of two hosts are one route: a key that is used on
-// both gets 422, unless their idempotency.Config.Route differ.
 func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) echo.MiddlewareFunc {
 	wrap := newWrapper(options, &cfg.ErrorHandler)
 	g, err := idempotency.New(locks, cfg)
@@ -28,6 +27,9 @@ func Idempotent(locks *core.Client, cfg idempotency.Config, options ...Option) e
 // runOnce serves requests once for each key.
 func runOnce(g *idempotency.Guard) server {
 	return func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		if hasOwnRouter(c, r.Host) { // whose routes may have the paths of others
+			r.Pattern = r.Host + r.Pattern
+		}
 		g.Serve(c.Response(), r, func(r *http.Request, rec *idempotency.Recorder) {
 			c.SetRequest(r)
 			if rec == nil {
@@ -45,12 +47,12 @@ func runOnce(g *idempotency.Guard) server {
 // answer is sent, replayed or not.
 func record(c *echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
 	outer := c.Response()
-	own := echo.NewResponse(rec.Wrap(outer), c.Logger())
+	own := newResponse(c, rec.Wrap(outer))
 	own.Status = http.StatusOK // Echo's own begins with it.
 	c.SetResponse(own)
 	defer c.SetResponse(outer)
 	if err := next(c); err != nil {
-		c.Echo().HTTPErrorHandler(c, err)
+		answer(c, err)
 		rec.Failed() // It counts only if that has written nothing.
 	}
 }

@@ -1,9 +1,10 @@
+// Code generated from middleware/echo by make echov5 WRITE=1. DO NOT EDIT.
+
 package echolock
 
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -21,20 +22,11 @@ func once() idempotency.Config {
 	return idempotency.Config{Scope: idempotency.ScopeGlobal}
 }
 
-// response returns Echo's response of a context.
-func response(c *echo.Context) *echo.Response {
-	own, err := echo.UnwrapResponse(c.Response())
-	if err != nil {
-		panic(err)
-	}
-	return own
-}
-
 // TestIdempotent_Replays has each of the ways in which Echo answers; an error is one of them.
 func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.echo.Logger = slog.New(slog.DiscardHandler)
+	quiet(s.echo)
 	var runs atomic.Int64
 	lock := Idempotent(locktest.New(t), once())
 	count := func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -117,11 +109,11 @@ func TestIdempotent_CentralErrorHandler(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	var calls atomic.Int64
-	s.echo.HTTPErrorHandler = func(c *echo.Context, err error) {
+	handleErrors(s.echo, func(c *echo.Context, err error) {
 		calls.Add(1)
 		c.Response().Header().Add("X-Errors", err.Error())
 		_, _ = fmt.Fprintf(c.Response(), "error %d", calls.Load())
-	}
+	})
 	s.echo.POST("/", func(*echo.Context) error { return errors.New("mine") }, Idempotent(locktest.New(t), once()))
 	for _, replayed := range []string{"", "true"} {
 		a := s.Pay("/", "k")
@@ -138,14 +130,15 @@ func TestIdempotent_CentralErrorHandler(t *testing.T) {
 func TestIdempotent_RestoresResponse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.echo.Logger = slog.New(slog.DiscardHandler)
+	quiet(s.echo)
 	var seen []string
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			own := response(c)
+			writer := writerOf(own)
 			err := next(c)
-			if c.Response() != own {
-				t.Errorf("the response is not restored, but a %T", c.Response())
+			if c.Response() != own || writerOf(own) != writer {
+				t.Errorf("the response is not restored, but a %T, or its writer is a %T", c.Response(), writerOf(own))
 			}
 			seen = append(seen, fmt.Sprint(own.Status, own.Size, own.Committed))
 			return err
@@ -168,8 +161,8 @@ func TestIdempotent_RestoresResponse(t *testing.T) {
 	}{
 		{"/body", "done", 201, "201 4 true"},
 		{"/body", "done", 201, "201 4 true"},
-		{"/panic", "{\"message\":\"Internal Server Error\"}\n", 500, "200 0 false"},
-		{"/panic", "{\"message\":\"Internal Server Error\"}\n", 500, "200 0 false"},
+		{"/panic", "{\"message\":\"Internal Server Error\"}\n", 500, seenAfterPanic},
+		{"/panic", "{\"message\":\"Internal Server Error\"}\n", 500, seenAfterPanic},
 		{"/half", "half", 201, "201 4 true"},
 	} {
 		seen = nil
@@ -178,6 +171,35 @@ func TestIdempotent_RestoresResponse(t *testing.T) {
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
 			t.Errorf("%s: outer middleware sees %q, want %q", test.path, seen, test.seen)
+		}
+	}
+}
+
+// Compression around the guard compresses replays as well.
+func TestIdempotent_OuterGzip(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.echo.Use(middleware.Gzip())
+	text := strings.Repeat("text ", 1000)
+	s.echo.POST("/", func(c *echo.Context) error { return c.String(200, text) }, Idempotent(locktest.New(t), once()))
+	// The client decodes nothing.
+	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }
+	first, again := s.Pay("/", "k", gzip), s.Pay("/", "k", gzip)
+	if first.Header.Get("Content-Encoding") != "gzip" || again.Header.Get("Content-Encoding") != "gzip" || first.Body != again.Body ||
+		again.Header.Get("Idempotent-Replayed") != "true" {
+		t.Errorf("answers %v and %v, want both compressed, the second a replay", first, again)
+	}
+}
+
+func TestIdempotent_WithSkipper(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	once := Idempotent(locktest.New(t), once(), WithSkipper(func(c *echo.Context) bool { return c.QueryParam("skip") != "" }))
+	var runs atomic.Int64
+	s.echo.POST("/", func(c *echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, once)
+	for i, path := range []string{"/?skip=1", "/?skip=1", "/", "/"} {
+		if a := s.Pay(path, "k"); a.Body != fmt.Sprint(min(i+1, 3)) {
+			t.Errorf("request %d: answer %v, want %d", i, a, min(i+1, 3))
 		}
 	}
 }

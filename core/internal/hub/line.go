@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
@@ -107,7 +108,7 @@ func (l *line) run() {
 		if routes > 0 && l.hub.ctx.Err() == nil {
 			l.hub.dropNode(l.node, err)
 		}
-		if !l.hub.sleep(pause(failures)) {
+		if !l.hub.sleep(backoff.Doubled(firstPause, longestPause, failures)) {
 			return
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/reqlock/reqlock/core/internal/backoff"
 )
 
 // reloadPause is the least time between two reloads of the cluster's slots. A node may not know yet
@@ -58,7 +60,7 @@ func (h *Hub) learnCommands() bool {
 			h.kinds = [kinds]bool{plain, sharded}
 			return true
 		}
-		if !h.sleep(pause(failures)) {
+		if !h.sleep(backoff.Doubled(firstPause, longestPause, failures)) {
 			return false
 		}
 	}
@@ -74,13 +76,8 @@ func (h *Hub) sleep(d time.Duration) bool {
 	}
 }
 
-// longestPause is the longest backoff.
-const longestPause = time.Second
-
-// pause returns the backoff after a number of failures in a row, from 10ms to longestPause.
-func pause(failures int) time.Duration {
-	return min(10*time.Millisecond<<min(failures, 7), longestPause)
-}
+// The pauses between tries that fail.
+const firstPause, longestPause = 10 * time.Millisecond, time.Second
 
 // review makes the router place every channel again that may have moved without notice.
 func (h *Hub) review() {

@@ -44,7 +44,7 @@ func fenced(unfenced *Kind, change func(*Kind)) *Kind {
 	k.Commands = append([]Commands{{
 		For:    "fenced",
 		Reads:  []string{"GET COUNTER"},
-		Writes: []string{"HSETNX KEY f 1", "INCR COUNTER"},
+		Writes: []string{"INCR COUNTER"},
 	}}, k.Commands...)
 	change(&k)
 	return &k

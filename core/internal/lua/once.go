@@ -17,11 +17,11 @@ var (
 	//go:embed once_release.lua
 	onceReleaseSource string
 
-	onceAcquire = script("once_acquire", onceAcquireSource, acquires)
+	onceAcquire = script("once_acquire", function(acquire)+onceAcquireSource, acquires)
 	onceCount   = script("once_count", onceCountSource, 0)
 	onceLook    = script("once_look", onceLookSource, 0)
-	onceRecord  = script("once_record", onceRecordSource, 0)
-	onceRelease = script("once_release", onceReleaseSource, 0)
+	onceRecord  = script("once_record", function(release)+onceRecordSource, 0)
+	onceRelease = script("once_release", function(release)+onceReleaseSource, 0)
 )
 
 // A Record is a value that a hold stores under its name for some time.

@@ -1,5 +1,5 @@
 -- Returns the record of a name, or else takes the lock for a new hold, or repeats a take whose
--- reply was lost.
+-- reply was lost. acquire is acquire.lua, as a function of its KEYS and ARGV.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
@@ -37,21 +37,13 @@ if ttl == -2 then
   if ARGV[3] ~= '' or ARGV[4] ~= '' then
     redis.call('PEXPIRE', KEYS[2], ARGV[5])
   end
-  redis.call('HSET', KEYS[1], ARGV[1], '1')
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return 1
 end
 
-local held = redis.call('HMGET', KEYS[1], ARGV[1], 'mode')
-if not held[1] then
-  if held[2] then
-    return redis.error_reply('WRONGKIND the key is a read/write lock')
+local reply = acquire({KEYS[1]}, ARGV)
+if type(reply) == 'table' and not reply.err and ARGV[4] ~= '' then -- held by another owner
+  local bound = redis.call('HGET', KEYS[2], 'bound')
+  if bound and bound ~= ARGV[4] then
+    return {reply[1], 1}
   end
-  local bound = ARGV[4] ~= '' and redis.call('HGET', KEYS[2], 'bound')
-  return (bound and bound ~= ARGV[4]) and {ttl, 1} or {ttl}
 end
-
-if ttl < tonumber(ARGV[2]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-end
-return 1
+return reply

@@ -1,5 +1,6 @@
 -- Stores a record and lowers the count of a hold, or frees the hold, in one step. The hold must
--- exist: an owner that has lost the lock stores nothing.
+-- exist: an owner that has lost the lock stores nothing. release is release.lua, as a function of
+-- its KEYS and ARGV.
 --
 -- KEYS[1]   lock hash
 -- KEYS[2]   record hash
@@ -34,8 +35,5 @@ if not last then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   return 1
 end
-redis.call('HDEL', KEYS[1], ARGV[1])
-for i = 7, #ARGV do
-  redis.pcall(ARGV[i], ARGV[5], ARGV[6])
-end
+release({KEYS[1]}, {ARGV[1], unpack(ARGV, 5)})
 return 1

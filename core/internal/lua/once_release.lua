@@ -1,6 +1,7 @@
 -- Frees a hold without a record, removes what its grant has marked, and publishes the release. A
 -- record stays, and so do the marks of another hold. A hold that is gone was lost, perhaps during
--- its work, so its marks stay unless its caller knows that no work was left undone.
+-- its work, so its marks stay unless its caller knows that no work was left undone. release is
+-- release.lua, as a function of its KEYS and ARGV.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
@@ -16,8 +17,8 @@
 --   0  the hold was gone
 
 local by = redis.call('HMGET', KEYS[2], 'marker', 'binder')
-local freed = redis.call('HDEL', KEYS[1], ARGV[1])
-if freed == 1 or ARGV[2] == '1' then
+local freed = release({KEYS[1]}, {ARGV[1], unpack(ARGV, 4)}) > 0
+if freed or ARGV[2] == '1' then
   if by[1] == ARGV[1] then
     redis.call('HDEL', KEYS[2], 'record', 'marker', 'ttl')
   end
@@ -25,11 +26,4 @@ if freed == 1 or ARGV[2] == '1' then
     redis.call('HDEL', KEYS[2], 'bound', 'binder')
   end
 end
-if freed == 0 then
-  return 0
-end
-
-for i = 6, #ARGV do
-  redis.pcall(ARGV[i], ARGV[4], ARGV[5])
-end
-return 1
+return freed and 1 or 0

@@ -23,7 +23,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Script is one .lua file.
+// A Script is one .lua file, behind those whose functions it calls: Lua has no imports.
 type Script struct {
 	Name   string
 	Source string
@@ -67,8 +67,6 @@ func script(name, source string, has traits) *Script {
 var (
 	//go:embed acquire.lua
 	acquireSource string
-	//go:embed fenced_acquire.lua
-	fencedAcquireSource string
 	//go:embed read_acquire.lua
 	readAcquireSource string
 	//go:embed write_acquire.lua
@@ -81,8 +79,6 @@ var (
 	readWriteUpdateSource string
 	//go:embed pass.lua
 	passSource string
-	//go:embed fenced_pass.lua
-	fencedPassSource string
 	//go:embed fair_pass.lua
 	fairPassSource string
 	//go:embed release.lua
@@ -109,7 +105,7 @@ var (
 	forceTake string
 
 	acquire           = script("acquire", acquireSource, acquires)
-	fencedAcquire     = script("fenced_acquire", fencedAcquireSource, acquires|fenced)
+	fencedAcquire     = script("fenced_acquire", acquireSource, acquires|fenced)
 	readAcquire       = script("read_acquire", readAcquireSource, acquires)
 	writeAcquire      = script("write_acquire", writeAcquireSource, acquires)
 	fencedWrite       = script("fenced_write_acquire", writeAcquireSource, acquires|fenced)
@@ -118,7 +114,7 @@ var (
 	update            = script("update", updateSource, 0)
 	readWriteUpdate   = script("read_write_update", readWriteUpdateSource, 0)
 	pass              = script("pass", passSource, 0)
-	fencedPass        = script("fenced_pass", fencedPassSource, fenced)
+	fencedPass        = script("fenced_pass", passSource, fenced)
 	fairPass          = script("fair_pass", fairPassSource, queued)
 	fencedFairPass    = script("fenced_fair_pass", fairPassSource, fenced|queued)
 	release           = script("release", releaseSource, 0)
@@ -234,8 +230,7 @@ func Acquire(key, owner string, lease time.Duration) Call {
 	return Call{Script: acquire, plain: plainCall{key: key, owner: owner, lease: lease.Milliseconds()}}
 }
 
-// AcquireFenced takes a fenced lock and draws a token; see fenced_acquire.lua. ReadAcquire reads
-// its reply.
+// AcquireFenced takes a fenced lock and draws a token; see acquire.lua. ReadAcquire reads its reply.
 func AcquireFenced(key, counter, owner string, lease time.Duration) Call {
 	c := call(fencedAcquire, 2, 2)
 	c.add(key, counter, owner, lease.Milliseconds())
@@ -374,7 +369,7 @@ func Pass(key, from, to string, lease time.Duration) Call {
 	return c
 }
 
-// PassFenced is Pass with a token, for a fenced plain lock or write side; see fenced_pass.lua.
+// PassFenced is Pass with a token, for a fenced plain lock or write side; see pass.lua.
 // ReadPass reads its reply.
 func PassFenced(key, counter, from, to string, lease time.Duration) Call {
 	c := call(fencedPass, 2, 3)

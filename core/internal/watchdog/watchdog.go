@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/reqlock/reqlock/core/internal/backoff"
 	"github.com/reqlock/reqlock/core/internal/schedule"
 )
 
@@ -191,7 +192,7 @@ func (w *Watchdog[H]) interval() time.Duration {
 
 // retry returns the backoff after failures, from a hundredth of the interval to an eighth.
 func (w *Watchdog[H]) retry(failures uint8) time.Duration {
-	return min(w.cfg.Interval/100<<min(failures-1, 10), w.cfg.Interval/8) + time.Millisecond
+	return backoff.Doubled(w.cfg.Interval/100, w.cfg.Interval/8, int(failures)-1) + time.Millisecond
 }
 
 // renewDue sends due items, each batch on its own goroutine, so that a hung node does not delay others.

@@ -145,6 +145,9 @@ func newDemo(t *testing.T) *tester {
 
 func TestTester(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds the demo for each case; TestSurvivor builds it twice")
+	}
 	d := newDemo(t)
 	plus := table.Mutant{File: "demo/demo.go", Old: "a + b", New: "a * b"}
 	word := table.Mutant{File: "demo/word.txt", Old: "word", New: "bye"}
@@ -221,6 +224,9 @@ func TestTester_Mistakes(t *testing.T) {
 
 func TestBaseline(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("builds the demo for each case; TestSurvivor builds it twice")
+	}
 	d := newDemo(t)
 	for nets, want := range map[string]string{
 		"demo TestAdd, demo TestAdd/one/two": "",

@@ -33,7 +33,7 @@ func TestSpec(t *testing.T) {
 	t.Parallel()
 	var compared, checks atomic.Int64
 	t.Cleanup(func() {
-		if t.Logf("%d commands compared, %d checks", compared.Load(), checks.Load()); compared.Load() < 60_000 || checks.Load() < 1000 {
+		if t.Logf("%d commands compared, %d checks", compared.Load(), checks.Load()); !testing.Short() && (compared.Load() < 60_000 || checks.Load() < 1000) {
 			t.Error("too few")
 		}
 	})
@@ -42,7 +42,10 @@ func TestSpec(t *testing.T) {
 		if err != nil || len(scripts) < 70 {
 			t.Fatalf("%d scripts, %v", len(scripts), err)
 		}
-		for _, script := range scripts {
+		for i, script := range scripts {
+			if testing.Short() && i%8 != 0 { // a sample, which has scripts of all parts of the specification
+				continue
+			}
 			t.Run(suite+"/"+strings.TrimSuffix(filepath.Base(script), ".json"), func(t *testing.T) {
 				t.Parallel()
 				commands, calls := runScript(t, script, features)

@@ -1,0 +1,78 @@
+package lua
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What several scripts do stands in one file. A script is the files that it needs, one after the
+// other: some begin it, others are functions of KEYS and ARGV. Its digest is that of the whole text.
+func TestParts(t *testing.T) {
+	t.Parallel()
+	used := make(map[string]bool)
+	text := func(file string) string {
+		t.Helper()
+		used[file+".lua"] = true
+		source, err := os.ReadFile(file + ".lua")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(source)
+	}
+	fn := func(file string) string { return "local function " + file + "(KEYS, ARGV)\n" + text(file) + "end\n\n" }
+	checked := make(map[string]bool)
+	for s, want := range map[*Script]string{
+		acquire:           text("acquire"),
+		fencedAcquire:     text("fenced_draw") + text("acquire"),
+		onceAcquire:       fn("acquire") + text("once_acquire"),
+		readAcquire:       text("read_acquire"),
+		writeAcquire:      text("write_acquire"),
+		fencedWrite:       text("fenced_draw") + text("write_acquire"),
+		fairAcquire:       text("fair_queue") + text("fair_acquire"),
+		fencedFairAcquire: text("fenced_draw") + text("fair_queue") + text("fair_acquire"),
+		pass:              text("pass"),
+		fencedPass:        text("fenced_draw") + text("pass"),
+		fairPass:          text("fair_queue") + text("fair_pass"),
+		fencedFairPass:    text("fenced_draw") + text("fair_queue") + text("fair_pass"),
+		release:           text("release"),
+		onceRelease:       fn("release") + text("once_release"),
+		onceRecord:        fn("release") + text("once_record"),
+		fairRelease:       text("fair_queue") + text("fair_release"),
+		forceRelease:      text("force_take") + text("force_release"),
+		fairForceRelease:  text("fair_queue") + text("force_take") + text("fair_force_release"),
+		many:              fn("release") + fn("acquire") + text("many"),
+		update:            text("update"),
+		readWriteUpdate:   text("read_write_update"),
+		renew:             text("renew"),
+		holders:           text("holders"),
+		present:           text("present"),
+		inspect:           text("inspect"),
+		onceCount:         text("once_count"),
+		onceLook:          text("once_look"),
+		abilities:         text("abilities"),
+	} {
+		if s.Source != want {
+			t.Errorf("%s has the text\n%s\nwant\n%s", s.Name, s.Source, want)
+		}
+		sum := sha1.Sum([]byte(s.Source))
+		if s.SHA != hex.EncodeToString(sum[:]) || !Known([]byte(s.SHA)) {
+			t.Errorf("%s has the digest %s, which is not that of its text, or not known", s.Name, s.SHA)
+		}
+		checked[s.SHA] = true
+	}
+	if len(checked) != len(known) {
+		t.Errorf("this test has %d of %d scripts", len(checked), len(known))
+	}
+	files, err := filepath.Glob("*.lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if !used[file] {
+			t.Errorf("no script has %s", file)
+		}
+	}
+}
