@@ -32,5 +32,5 @@ func (a Attempt) Verdict() (v AttemptVerdict) {
 	return v
 }
 
-// Left returns what goes with the lease that the attempt gives.
+// Leftovers returns what goes with the lease that the attempt gives.
 func (v AttemptVerdict) Leftovers() Leftovers { return v.Kept.Or(v.Clean) }
