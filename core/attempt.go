@@ -67,6 +67,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 // sendsLocked returns the wire owner for the next attempt or hand-over, which is pending from now on:
 // that of the waiter's place in Redis's queue, or else a new one.
 func (w *waiter) sendsLocked() (wire string) {
+	w.forced = false
 	if p := w.fairPlace(); p != nil {
 		w.pending = p.owner
 		return p.wire
@@ -149,7 +150,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Le
 		OwnerHas:  e.holds.of(ownerOf(w.link)) != nil,
 		Removed:   w.removedLocked(),
 		CallerErr: why,
-		Forced:    w.pending == 0,
+		Forced:    w.forced,
 		Late:      w.late(x.Sent(), at),
 		Outrun:    e.outrunLocked(h, clock.MomentOf(x.TryBegun())),
 	}.Verdict()

@@ -265,8 +265,8 @@ func (e *entry) recordingLocked() bool {
 	return false
 }
 
-// forceLocked returns the holds whose wire owner matches. It also clears matching pending ones of
-// waiters: Redis has executed their acquire or hand-over, but the reply has not been read yet.
+// forceLocked returns the holds whose wire owner matches. It also marks waiters whose pending one
+// matches as forced: Redis has executed their acquire or hand-over, but the reply has not been read yet.
 func (e *entry) forceLocked(match func(wire string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
 		if match(h.wire) {
@@ -275,7 +275,7 @@ func (e *entry) forceLocked(match func(wire string) bool) (taken []*hold) {
 	}
 	e.eachPendingLocked(func(w *waiter) {
 		if match(e.engine().wireOwner(w.pending)) {
-			w.pending = 0
+			w.pending, w.forced = 0, true
 		}
 	})
 	return taken

@@ -120,7 +120,7 @@ func (o *handover) knownLocked(at clock.Instant) claim.HandOver {
 		HoldStray:  h.claim.Strays(true),
 		LeaseLeft:  o.last.leftLocked() > 0,
 		Here:       w.State() == claim.Heir,
-		Forced:     w.pending == 0,
+		Forced:     w.forced,
 		Late:       w.late(o.op.Sent(), at),
 	}
 	if p := w.fairPlace(); p != nil {

@@ -806,7 +806,7 @@ func (s *outcomeSite) hangUp(t *testing.T) {
 func (s *outcomeSite) force(*testing.T) {
 	s.o.hold.entry.shard.mu.Lock()
 	defer s.o.hold.entry.shard.mu.Unlock()
-	s.o.heir.pending = 0
+	s.o.heir.pending, s.o.heir.forced = 0, true
 }
 
 func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }

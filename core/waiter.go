@@ -36,8 +36,7 @@ type waiter struct {
 	entry                 *entry
 	signal                chan struct{} // holds one poke; made before the first sleep
 
-	// The number of the wire owner of the attempt or hand-over in flight. 0: there is none, or
-	// ForceUnlock has taken it.
+	// pending is the number of the wire owner of the attempt or hand-over in flight. 0: there is none.
 	pending  uint64
 	handedBy *handover // what gave it a lease; nil: no hand-over has
 	aside    *aside    // nil: it has had no trouble, and has no place
@@ -47,6 +46,7 @@ type waiter struct {
 	blocked bool           // Observer.Waiting was called; used by the caller's goroutine only
 	warned  bool           // warnOfSelf has logged it; used by the caller's goroutine only
 	waited  bool           // the lock was held while it was in the queue
+	forced  bool           // ForceUnlock has taken the lock from the latest pending wire owner
 }
 
 // An aside is what few waiters have: a place if Redis keeps the queue, and trouble.

@@ -88,6 +88,8 @@ func (o HandOver) Verdict() (v HandOverVerdict) {
 			v.Err = ErrLockLost
 		}
 	}
+	// While a hand-over without an answer may still arrive, the hold is freed again: nothing is assumed
+	// of a command that was given up, and a release that finds nothing does no harm.
 	v.CleanHold = AfterRelease(o.Err == nil, false, o.HoldStray || o.Unanswered && o.Err != nil)
 	v.Wake = !v.Accepted && o.Reply != FreedInstead
 	return v
