@@ -22,11 +22,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 
+// frameworks returns the folders of middleware, one for each adapter.
+func frameworks(t *testing.T) (names []string) {
+	t.Helper()
+	folders, err := os.ReadDir("../middleware")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		names = append(names, folder.Name())
+	}
+	return names
+}
+
 // This module's adapters import nothing internal, so an adapter outside can do what they do.
 func TestAdapters_NeedNothingInternal(t *testing.T) {
 	t.Parallel()
 	files := 0
-	for _, framework := range []string{"nethttp", "gin", "echo", "echov5", "fiber"} {
+	for _, framework := range frameworks(t) {
 		paths, err := filepath.Glob("../middleware/" + framework + "/*.go")
 		if err != nil {
 			t.Fatal(err)
@@ -55,17 +68,17 @@ func TestAdapters_NeedNothingInternal(t *testing.T) {
 // What handlers call is there under every adapter's name, and the same.
 func TestAdapters_SpeakForHandlers(t *testing.T) {
 	t.Parallel()
-	var first string
-	for _, framework := range []string{"nethttp", "gin", "echo", "echov5", "fiber"} {
+	shared := func(framework string) string {
 		text, err := os.ReadFile("../middleware/" + framework + "/handler.go")
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%v: copy it from middleware/nethttp", err)
 		}
 		_, own, _ := strings.Cut(string(text), "\nimport (") // before it, a generated file says so
-		if first == "" {
-			first = own
-		}
-		if own != first {
+		return own
+	}
+	first := shared("nethttp")
+	for _, framework := range frameworks(t) {
+		if shared(framework) != first {
 			t.Errorf("middleware/%s/handler.go differs from middleware/nethttp/handler.go", framework)
 		}
 	}

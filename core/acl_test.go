@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,21 @@ var aclKinds = map[string]lockKind{
 	"fenced":            {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
 	"write behind read": {lock: readSide, rival: writeSide},
 	"read behind write": {lock: writeSide, rival: readSide},
+}
+
+// aclKinds must not miss a kind. A Once is no Lock.
+func TestACLKinds(t *testing.T) {
+	t.Parallel()
+	c := newBundle(t).client(t)
+	var tested []string
+	for _, kind := range aclKinds {
+		tested = append(tested, kind.lock(c, "a").kind.Name)
+	}
+	for _, name := range Kinds() {
+		if name != "once" && !slices.Contains(tested, name) {
+			t.Errorf("the user of docs/redisson.md is not tested with the kind %q: add it to aclKinds", name)
+		}
+	}
 }
 
 // An aclSite is a Redis with the user that docs/redisson.md shows.

@@ -1,7 +1,9 @@
 package docs_test
 
 import (
+	"io/fs"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,32 @@ func TestMetricsStayOut(t *testing.T) {
 				t.Errorf("%s has %s", file, module)
 			}
 		}
+	}
+}
+
+// Each module is in a list of the Makefile, whose targets test, vet and tidy what the lists have.
+func TestMakefileKnowsAllModules(t *testing.T) {
+	t.Parallel()
+	listed := []string{".", "tools"}
+	for line := range strings.Lines(read(t, "Makefile")) {
+		if name, dirs, ok := strings.Cut(line, " = "); ok && (name == "MODULES" || name == "INNER") {
+			listed = append(listed, strings.Fields(dirs)...)
+		}
+	}
+	err := filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && path != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata") {
+			return fs.SkipDir
+		}
+		if dir := filepath.ToSlash(filepath.Dir(path)); entry.Name() == "go.mod" && !slices.Contains(listed, dir) {
+			t.Errorf("the module %s is in no list of the Makefile: add it to MODULES, and to PUBLISHED if users import it", dir)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

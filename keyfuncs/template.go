@@ -209,44 +209,64 @@ func checked(name string, source Func) Func {
 	}
 }
 
-var plainSources = map[string]func() Func{
-	"method":    Method,
-	"pattern":   Pattern,
-	"host":      Host,
-	"path":      Path,
-	"ip":        func() Func { return ClientIP() },
-	"body.hash": func() Func { return BodyHash() },
+// templateSources are the sources that ParseTemplate documents, in the same order.
+var templateSources = []struct {
+	kind string
+	// argument is what a dot and a text of the template stand for behind the kind; "": the source has
+	// none.
+	argument string
+	whyNot   func(argument string) string
+	source   func(argument string) Func
+}{
+	{"path", "NAME", notAWildcard, PathValue},
+	{"header", "NAME", notAHeader, Header},
+	{"query", "NAME", notAParameter, Query},
+	{"cookie", "NAME", notACookie, Cookie},
+	{"form", "NAME", notAParameter, func(name string) Func { return FormValue(name) }},
+	{"json", "POINTER", notAPointer, func(pointer string) Func { return JSON(pointer) }},
+	{"method", "", nil, func(string) Func { return Method() }},
+	{"pattern", "", nil, func(string) Func { return Pattern() }},
+	{"host", "", nil, func(string) Func { return Host() }},
+	{"path", "", nil, func(string) Func { return Path() }},
+	{"ip", "", nil, func(string) Func { return ClientIP() }},
+	{"body.hash", "", nil, func(string) Func { return BodyHash() }},
 }
 
-var namedSources = map[string]struct {
-	whyNot func(name string) string
-	source func(name string) Func
-}{
-	"path":   {notAWildcard, PathValue},
-	"header": {notAHeader, Header},
-	"query":  {notAParameter, Query},
-	"cookie": {notACookie, Cookie},
-	"form":   {notAParameter, func(name string) Func { return FormValue(name) }},
-	"json":   {notAPointer, func(pointer string) Func { return JSON(pointer) }},
+// templateNames returns the sources as a template names them.
+func templateNames() (names []string) {
+	for _, s := range templateSources {
+		name := s.kind
+		if s.argument != "" {
+			name += "." + s.argument
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // templateSource returns the source of this package with that name.
 func templateSource(inside string) (source Func, at int, why string) {
-	if plain, ok := plainSources[inside]; ok {
-		return plain(), 0, ""
-	}
 	kind, name, dotted := strings.Cut(inside, ".")
-	named, ok := namedSources[kind]
-	if !ok || !dotted {
-		return nil, 0, fmt.Sprintf("no source %q; want path.NAME, header.NAME, query.NAME, cookie.NAME, form.NAME, json.POINTER, "+
-			"method, pattern, host, path, ip or body.hash", inside)
+	for _, s := range templateSources {
+		if s.argument == "" {
+			if s.kind == inside {
+				return s.source(""), 0, ""
+			}
+			continue
+		}
+		if s.kind != kind || !dotted {
+			continue
+		}
+		at = len(kind) + 1
+		if !utf8.ValidString(name) {
+			return nil, at, "not valid UTF-8"
+		}
+		if why := s.whyNot(name); why != "" {
+			return nil, at, fmt.Sprintf("%q: %s", name, why)
+		}
+		return s.source(name), 0, ""
 	}
-	at = len(kind) + 1
-	if !utf8.ValidString(name) {
-		return nil, at, "not valid UTF-8"
-	}
-	if why := named.whyNot(name); why != "" {
-		return nil, at, fmt.Sprintf("%q: %s", name, why)
-	}
-	return named.source(name), 0, ""
+	names := templateNames()
+	last := len(names) - 1
+	return nil, 0, fmt.Sprintf("no source %q; want %s or %s", inside, strings.Join(names[:last], ", "), names[last])
 }

@@ -79,6 +79,20 @@ func tableOfHosts(t *testing.T) string {
 	return cmp.Or(text.String(), "no hosts")
 }
 
+// Each adapter is that of a host, so that the table has a column for it.
+func TestHosts_HaveEachAdapter(t *testing.T) {
+	t.Parallel()
+	folders, err := os.ReadDir("../../middleware")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		if !slices.ContainsFunc(Hosts(), func(h Host) bool { return h.Adapter == folder.Name() }) {
+			t.Errorf("middleware/%s is the adapter of no host: add one to hosts.go", folder.Name())
+		}
+	}
+}
+
 func TestExceptions_Refused(t *testing.T) {
 	t.Parallel()
 	for want, exceptions := range map[string]map[string]string{

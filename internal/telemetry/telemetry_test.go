@@ -300,7 +300,7 @@ func TestReference(t *testing.T) {
 	}
 	for _, name := range want {
 		if !strings.Contains(string(text), "`"+name+"`") {
-			t.Errorf("there is no %q", name)
+			t.Errorf("docs/metrics.md does not have `%s`", name)
 		}
 	}
 }

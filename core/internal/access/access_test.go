@@ -29,7 +29,7 @@ func TestJudge(t *testing.T) {
 	}
 	forbidden, lacking := judge(func(Need) lua.Ability { return lua.Forbidden })
 	if want := []string{"fair", "fenced", "read/write", "Once"}; !slices.Equal(forbidden, want) || lacking != nil {
-		t.Errorf("without permissions: %q, %q", forbidden, lacking)
+		t.Errorf("without permissions: %q, %q, want %q", forbidden, lacking, want)
 	}
 	forbidden, lacking = judge(func(n Need) lua.Ability {
 		switch n.Words[0] {
@@ -42,6 +42,19 @@ func TestJudge(t *testing.T) {
 	})
 	if want := []string{"HSETNX (for read/write)", "LPOS (for fair)"}; !slices.Equal(lacking, want) || !slices.Equal(forbidden, []string{"Once"}) {
 		t.Errorf("%q, %q", forbidden, lacking)
+	}
+}
+
+// Each key of a kind's commands is the key of a lock. A word that Needs does not know would be a key
+// outside of what the user may use, and the kind would count as forbidden.
+func TestNeeds_KnowEachKey(t *testing.T) {
+	t.Parallel()
+	for _, n := range Needs("a") {
+		for _, word := range n.Words[1:] {
+			if len(word) > 1 && word == strings.ToUpper(word) && word != strings.ToLower(word) {
+				t.Errorf("%s: %q: no key is called %s: add it to Needs", n.Kind, n.Words, word)
+			}
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/lab/memredis"
 )
 
@@ -25,6 +27,19 @@ var (
 	fromFlag = flag.Uint64("from", 0, "the first fresh seed; 0: a random one")
 	forFlag  = flag.Duration("for", 0, "how long to simulate fresh seeds; 0: 20s, or 500ms under -short")
 )
+
+// The simulator uses each kind of lock.
+func TestLockKinds(t *testing.T) {
+	t.Parallel()
+	for _, kind := range core.Kinds() {
+		if kind == "read" || kind == "write" {
+			kind = "rw"
+		}
+		if !slices.Contains(lockKinds, kind) {
+			t.Errorf("no world has the kind %q: add it to lockKinds in config.go, and to locker", kind)
+		}
+	}
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
