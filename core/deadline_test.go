@@ -46,17 +46,17 @@ func (k *testClock) move(mono, wall time.Duration) {
 	k.ahead.Wall += wall
 }
 
-// clocked returns a client that reads the test's clock; see bundle.clientOn.
-func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
+// newLocksWithClock returns a client that reads the test's clock; see newLocksOn.
+func (fx *redisFixture) newLocksWithClock(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := newClient(rdb, testOptions(opts), hands.at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !b.hears {
-		deaf(c)
+	if !fx.inboxes {
+		withoutInbox(c)
 	}
-	t.Cleanup(func() { idle(t, c, b.rdb) })
+	t.Cleanup(func() { checkIdleAndClose(t, c, fx.rdb) })
 	return c
 }
 
@@ -68,11 +68,11 @@ func wantLost(t testing.TB, lease *Lease) {
 
 func wantEnded(t testing.TB, lease *Lease, cause error) {
 	t.Helper()
-	await(t, "the lease's context to end", lease.Context().Done())
+	mustReceive(t, "the lease's context to end", lease.Context().Done())
 	if got := context.Cause(lease.Context()); got != cause {
 		t.Errorf("cause of the lease's context: %v, want %v", got, cause)
 	}
-	await(t, "the lease to end", lease.Done())
+	mustReceive(t, "the lease to end", lease.Done())
 	if err := lease.Err(); err != cause {
 		t.Errorf("Err() = %v, want %v", err, cause)
 	}
@@ -91,10 +91,10 @@ func wantHeld(t testing.TB, lease *Lease) {
 	}
 }
 
-// free deletes the keys of locks without telling their holders.
-func (b *bundle) free(t testing.TB, keys ...string) {
+// deleteKeys deletes the keys of locks without telling their holders.
+func (fx *redisFixture) deleteKeys(t testing.TB, keys ...string) {
 	t.Helper()
-	if err := b.rdb.Del(bg, keys...).Err(); err != nil {
+	if err := fx.rdb.Del(bg, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -107,25 +107,25 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("reply delayed", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
 		check := func(what string, l *Lease) {
 			t.Helper()
 			if got := l.Remaining(); got > lease-clock.Margin(lease)-delay {
 				t.Errorf("%s: %s remain after a reply delayed by %s", what, got, delay)
 			}
-			ttl := b.pttl(t, "a") // ask Redis first: Remaining only shrinks afterwards
+			ttl := fx.pttl(t, "a") // ask Redis first: Remaining only shrinks afterwards
 			if left := l.Remaining(); left > ttl {
 				t.Errorf("%s: %s remain in the client, %s in Redis", what, left, ttl)
 			}
 		}
-		proxy.OnMatch(1, runs(acquireScript), redistest.Delay(delay))
+		proxy.OnMatch(1, runsScript(acquireScript), redistest.Delay(delay))
 		outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
 		check("acquire", outer)
-		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
+		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
 		inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
 		check("re-entry", inner)
-		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
+		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
 		if err := inner.Extend(bg, lease); err != nil {
 			t.Fatal(err)
 		}
@@ -136,13 +136,13 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("renewal delayed", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
+		fx := newRedis(t)
 		const watchdog = 12 * time.Second
-		c, proxy := b.proxied(t, watchdogTimeout(watchdog))
-		renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-		next := proxy.OnMatch(2, runs(renewScript), redistest.HoldRequest) // keep it from counting
+		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(watchdog))
+		renewal := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
+		next := proxy.OnMatch(2, runsScript(renewScript), redistest.HoldRequest) // keep it from counting
 		l := mustAcquire(t, c, "a", AcquireOptions{})
-		await(t, "a renewal", renewal.Hit())
+		mustReceive(t, "a renewal", renewal.Hit())
 		begun := time.Now()
 		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		before := l.Remaining()
@@ -158,27 +158,27 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("no connection free", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		b.loadScripts(t)
-		proxy := b.srv.Proxy(t)
+		fx := newRedis(t)
+		fx.loadScripts(t)
+		proxy := fx.srv.Proxy(t)
 		rdb := proxy.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 1, 2*patience })
 		flights := new(flightCounter)
 		rdb.AddHook(flights)
-		c := b.clientOn(t, rdb)
+		c := fx.newLocksOn(t, rdb)
 		mustRelease(t, mustAcquire(t, c, "first", AcquireOptions{})) // it asks the server for its slots
-		inspection := proxy.OnMatch(1, runs(inspectScript), redistest.HoldReply)
+		inspection := proxy.OnMatch(1, runsScript(inspectScript), redistest.HoldReply)
 		inspected := make(chan error, 1)
 		go func() {
 			_, err := c.Lock("b").IsLocked(bg)
 			inspected <- err
 		}()
-		await(t, "the only connection to be in use", inspection.Hit())
+		mustReceive(t, "the only connection to be in use", inspection.Hit())
 		acquiring := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		eventually(t, "the command to wait for a connection", func() bool { return flights.flying.Load() == 2 })
 		begun := time.Now()
 		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		inspection.Release()
-		l := mustGet(t, "the acquire", acquiring)
+		l := mustReceiveLease(t, "the acquire", acquiring)
 		waited := time.Since(begun)
 		if got, most := l.Remaining(), lease-clock.Margin(lease)-waited; got > most {
 			t.Errorf("%s remain more than %s after the call, want at most %s", got, waited, most)
@@ -193,9 +193,9 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 // The lease ends in the client a moment before Redis can grant the lock to another owner.
 func TestDeadline_Margin(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	c := b.clocked(t, b.srv.Client(t), hands)
+	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 	const lease = 100 * time.Second
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
 	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
@@ -225,9 +225,9 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			hands := stoppedClock()
-			c := b.clocked(t, b.srv.Client(t), hands)
+			c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 			l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: time.Minute})
 			hands.move(test.mono, test.wall)
 			if test.lost {
@@ -249,12 +249,12 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 // If the clocks drift apart, renewals are late by an unknown time, so the client renews at once.
 func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := new(testClock)
-	proxy := b.srv.Proxy(t)
+	proxy := fx.srv.Proxy(t)
 	const watchdog = 6 * patience // too long for a regular renewal during this test
-	c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
-	renewals := counter(proxy, runs(renewScript))
+	c := fx.newLocksWithClock(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
+	renewals := countCommands(proxy, runsScript(renewScript))
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 
 	begun := time.Now()
@@ -279,9 +279,9 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 // If the clock jumps, a fixed lease ends on time, not when a timer set before the jump fires.
 func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := new(testClock)
-	c := b.clocked(t, b.srv.Client(t), hands, watchdogTimeout(2*time.Second))
+	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands, watchdogTimeout(2*time.Second))
 	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 	hands.move(0, 58*time.Second) // 2s before the end
 	wantLost(t, l)
@@ -308,11 +308,11 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 			name := fmt.Sprintf("%s, LeaseTime %s", name, lease)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
+				fx := newRedis(t)
 				hands := stoppedClock()
-				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), hands)
-				updates := counter(proxy, runs(updateScript))
+				proxy := fx.srv.Proxy(t)
+				c := fx.newLocksWithClock(t, proxy.Client(t), hands)
+				updates := countCommands(proxy, runsScript(updateScript))
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
 				hands.move(time.Minute, time.Minute)
 				if err := ask(l); !errors.Is(err, ErrLockLost) {
@@ -332,22 +332,22 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 
 func TestDeadline_LateGrantIsReleased(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
+	proxy := fx.srv.Proxy(t)
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
 
-	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	held := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 	behind := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "a second waiter", func() bool { return c.Stats().Waiting == 2 })
 	hands.move(time.Minute, time.Minute)
 	held.Release()
-	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+	if got := mustReceive(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
-	got := await(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
+	got := mustReceive(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -356,29 +356,29 @@ func TestDeadline_LateGrantIsReleased(t *testing.T) {
 
 func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
+	proxy := fx.srv.Proxy(t)
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
 
 	ctx := WithOwner(bg)
 	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 	hands.move(time.Minute, time.Minute)
-	lowers := func(args []string) bool { return runs(updateScript)(args) && args[5] == "1" }
+	lowers := func(args []string) bool { return runsScript(updateScript)(args) && args[5] == "1" }
 	takenBack := proxy.OnMatch(1, lowers, redistest.HoldRequest)
 	held.Release()
-	await(t, "the level to be taken back", takenBack.Hit())
+	mustReceive(t, "the level to be taken back", takenBack.Hit())
 	// Acquire does not wait for the reply, since the caller's ctx may end.
-	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+	if got := mustReceive(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
 	wantHeld(t, outer)
-	b.wantCount(t, outer, 2)
+	fx.wantCount(t, outer, 2)
 	takenBack.Release()
-	b.eventuallyCount(t, outer, 1)
+	fx.eventuallyHoldCount(t, outer, 1)
 	mustRelease(t, outer)
 }
 
@@ -390,31 +390,31 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 		unhurried = 6 * patience // too long for a renewal during this test
 	)
 	for name, test := range map[string]struct {
-		lose     func(t *testing.T, b *bundle, c *Client, leases []*Lease)
+		lose     func(t *testing.T, fx *redisFixture, c *Client, leases []*Lease)
 		watchdog time.Duration
 		within   time.Duration
 	}{
 		"renewal answered 0": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) { b.free(t, "a") },
+			func(t *testing.T, fx *redisFixture, _ *Client, _ []*Lease) { fx.deleteKeys(t, "a") },
 			watchdog, 2 * watchdog / 3,
 		},
 		"another owner holds it": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
-				b.free(t, "a")
-				b.rdb.HSet(bg, "a", "stranger:1", 1)
-				t.Cleanup(func() { b.free(t, "a") })
+			func(t *testing.T, fx *redisFixture, _ *Client, _ []*Lease) {
+				fx.deleteKeys(t, "a")
+				fx.rdb.HSet(bg, "a", "stranger:1", 1)
+				t.Cleanup(func() { fx.deleteKeys(t, "a") })
 			},
 			watchdog, 2 * watchdog / 3,
 		},
 		"deadline passed": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
-				b.srv.Freeze(t)
-				t.Cleanup(func() { b.srv.Thaw(t) })
+			func(t *testing.T, fx *redisFixture, _ *Client, _ []*Lease) {
+				fx.srv.Freeze(t)
+				t.Cleanup(func() { fx.srv.Thaw(t) })
 			},
 			watchdog, watchdog + patience/4,
 		},
 		"ForceUnlock": {
-			func(t *testing.T, b *bundle, c *Client, _ []*Lease) {
+			func(t *testing.T, fx *redisFixture, c *Client, _ []*Lease) {
 				freed, err := c.Lock("a").ForceUnlock(bg)
 				if !freed || err != nil {
 					t.Errorf("ForceUnlock = %v, %v, want true", freed, err)
@@ -423,24 +423,24 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			unhurried, 0,
 		},
 		"re-entry answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
-				b.free(t, "a")
+			func(t *testing.T, fx *redisFixture, c *Client, leases []*Lease) {
+				fx.deleteKeys(t, "a")
 				_, err := c.Lock("a").Acquire(WithOwner(context.WithoutCancel(leases[0].Context())), AcquireOptions{})
 				wantErr(t, "re-entry", err, ErrLockLost)
 			},
 			unhurried, 0,
 		},
 		"extension answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
-				b.free(t, "a")
+			func(t *testing.T, fx *redisFixture, c *Client, leases []*Lease) {
+				fx.deleteKeys(t, "a")
 				wantErr(t, "Extend", leases[1].Extend(bg, time.Hour), ErrLockLost)
 			},
 			unhurried, 0,
 		},
 		"partial release answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
+			func(t *testing.T, fx *redisFixture, c *Client, leases []*Lease) {
 				extra := mustEnter(t, leases[0].Context(), c, "a", AcquireOptions{})
-				b.free(t, "a")
+				fx.deleteKeys(t, "a")
 				wantErr(t, "Release", extra.Release(bg), ErrLockLost)
 			},
 			unhurried, 0,
@@ -448,9 +448,9 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			var lost atomic.Int32
-			c := b.client(t, watchdogTimeout(test.watchdog), func(o *Options) {
+			c := fx.newLocks(t, watchdogTimeout(test.watchdog), func(o *Options) {
 				o.Observer.Lost = func(_ context.Context, e Event) {
 					if e.Err == ErrLockLost {
 						lost.Add(1)
@@ -467,7 +467,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			defer cancel()
 
 			begun := time.Now()
-			test.lose(t, b, c, leases)
+			test.lose(t, fx, c, leases)
 			for _, l := range leases {
 				if test.within == 0 && l.Context().Err() == nil {
 					t.Error("the context is still open after the loss was reported")
@@ -477,7 +477,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			if took := time.Since(begun); test.within > 0 && took > test.within {
 				t.Errorf("loss noticed after %s, want at most %s", took, test.within)
 			}
-			await(t, "the bound context to end", bound.Done())
+			mustReceive(t, "the bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of the bound context: %v, want ErrLockLost", cause)
 			}
@@ -492,16 +492,16 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 // An error or a missing reply from Redis is not a loss while the lease runs.
 func TestLoss_NotByAnError(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var failed atomic.Int32
 	const watchdog = 15 * time.Second
-	c, proxy := b.proxied(t, watchdogTimeout(watchdog), commandTimeout(3*time.Second), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(watchdog), commandTimeout(3*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
 
-	trouble := proxy.OnEvery(runs(), redistest.ReplyWith("-ERR trouble\r\n"))
+	trouble := proxy.OnEvery(runsScript(), redistest.ReplyWith("-ERR trouble\r\n"))
 	_, err := c.Lock("a").Acquire(l.Context(), AcquireOptions{})
 	if err == nil || errors.Is(err, ErrNotHeld) {
 		t.Errorf("re-entry: %v, want Redis's error", err)
@@ -536,17 +536,17 @@ func TestLoss_NotByAnError(t *testing.T) {
 // waiting for Redis to reply.
 func TestLoss_ProcessWasStopped(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
+	proxy := fx.srv.Proxy(t)
 	var failures atomic.Int64
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(30*time.Second), func(o *Options) {
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(30*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failures.Add(1) }
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
 	hands.move(time.Hour, time.Hour) // both clocks, so they do not drift apart
-	await(t, "the context to end", l.Context().Done())
+	mustReceive(t, "the context to end", l.Context().Done())
 	wantLost(t, l)
 	if n := failures.Load(); n > 0 {
 		t.Error("the lease ended only after the renewal failed")
@@ -557,8 +557,8 @@ func TestLoss_ProcessWasStopped(t *testing.T) {
 // A lease needs an alarm only while no renewal keeps it.
 func TestAlarms(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(6*time.Second))
 	kept, fixed := mustAcquire(t, c, "kept", AcquireOptions{}), mustAcquire(t, c, "fixed", AcquireOptions{LeaseTime: time.Hour})
 	wantAlarms := func(what string, want int) {
 		t.Helper()
@@ -567,10 +567,10 @@ func TestAlarms(t *testing.T) {
 	wantAlarms("with a fixed lease", 1)
 	mustRelease(t, fixed)
 	wantAlarms("after the release", 0)
-	trouble := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
+	trouble := proxy.OnEvery(runsScript(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
 	wantAlarms("while renewals fail", 1)
 	trouble.Remove()
-	awaitRenewals(t, kept)
+	mustBeRenewed(t, kept)
 	wantAlarms("after a renewal", 0)
 	kept.StopRenewal()
 	wantAlarms("after StopRenewal", 1)
@@ -593,10 +593,10 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 			name := fmt.Sprintf("%s %d", name, round)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
+				fx := newRedis(t)
 				hands := new(testClock)
-				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
+				proxy := fx.srv.Proxy(t)
+				c := fx.newLocksWithClock(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
 				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
 				own := l.Context()
 				bound, cancel := l.Bind(bg)
@@ -604,7 +604,7 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 
 				var early atomic.Bool
 				held := proxy.OnEvery(func(args []string) bool {
-					if runs(releaseScript, forceScript)(args) {
+					if runsScript(releaseScript, forceScript)(args) {
 						if own.Err() == nil || !strings.HasPrefix(name, "Release") && bound.Err() == nil {
 							early.Store(true)
 						}
@@ -613,11 +613,11 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 					return false
 				}, redistest.HoldRequest)
 				test.lose(c, l, hands)
-				await(t, "a command that frees the lock", held.Hit())
+				mustReceive(t, "a command that frees the lock", held.Hit())
 				if early.Load() {
 					t.Error("a context was still open when the lock was about to be freed")
 				}
-				if n := b.rdb.Exists(bg, name).Val(); n != 1 {
+				if n := fx.rdb.Exists(bg, name).Val(); n != 1 {
 					t.Error("another command freed the lock")
 				}
 				held.Release()
@@ -628,10 +628,10 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 
 func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var atReturn atomic.Int64
 	var c *Client
-	c = b.client(t, func(o *Options) {
+	c = fx.newLocks(t, func(o *Options) {
 		o.Observer.Acquired = func(context.Context, Event) { atReturn.Store(int64(c.Stats().Renewals)) }
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
@@ -657,8 +657,8 @@ func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
 // The watchdog renews a hold exactly while one of its leases needs it.
 func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	fixed := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 	watched := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
 	if n := c.Stats().Renewals; n != 1 {
@@ -680,9 +680,9 @@ func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 // Many goroutines of one owner acquire and release. No renewal remains at the end.
 func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var lost atomic.Int32
-	c := b.client(t, watchdogTimeout(6*time.Second), func(o *Options) {
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second), func(o *Options) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
 	ctx := WithOwner(bg)
@@ -714,23 +714,23 @@ func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
 // released lease nor for the owner's next one.
 func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
 	ctx := WithOwner(bg)
 	l := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	held := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal to be sent", held.Hit())
+	held := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
+	mustReceive(t, "a renewal to be sent", held.Hit())
 	mustRelease(t, l)
 	next := mustEnter(t, ctx, c, "a", AcquireOptions{})
 	held.Release()
-	await(t, "the reply to the renewal", held.Done())
+	mustReceive(t, "the reply to the renewal", held.Done())
 
 	// The next renewal shows that the new hold is intact.
-	again := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-	await(t, "another renewal", again.Hit())
+	again := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
+	mustReceive(t, "another renewal", again.Hit())
 	again.Release()
 	wantHeld(t, next)
 	if err := l.Err(); err != ErrReleased {
@@ -745,24 +745,24 @@ func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 // A renewal that finds nothing is no loss while the reply to the release is pending.
 func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
 	l := mustAcquire(t, c, "a", AcquireOptions{})
-	renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal to be sent", renewal.Hit())
-	zero := counter(proxy, runs(renewScript))
-	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	renewal := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
+	mustReceive(t, "a renewal to be sent", renewal.Hit())
+	zero := countCommands(proxy, runsScript(renewScript))
+	release := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldReply)
 	released := make(chan error, 1)
 	go func() { released <- l.Release(bg) }()
-	await(t, "Redis to free the lock", release.Hit())
+	mustReceive(t, "Redis to free the lock", release.Hit())
 	renewal.Release()
-	await(t, "the reply to the renewal", renewal.Done())
+	mustReceive(t, "the reply to the renewal", renewal.Done())
 	time.Sleep(100 * time.Millisecond) // the client reads the reply, and nothing shows that it has
 	release.Release()
-	if err := await(t, "Release to return", released); err != nil {
+	if err := mustReceive(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	if n, m := lost.Load(), zero(); n != 0 || m != 0 {
@@ -773,18 +773,18 @@ func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 // A late grant is renewed at once, because it may expire before the next regular renewal.
 func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
+	proxy := fx.srv.Proxy(t)
 	const watchdog = 12 * patience // too long for a regular renewal during this test
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(watchdog))
-	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(watchdog))
+	held := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 	gone := watchdog - clock.Margin(watchdog) - 2*time.Second
 	hands.move(gone, gone)
 	held.Release()
-	got := await(t, "Acquire to return", late)
+	got := mustReceive(t, "Acquire to return", late)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -795,9 +795,9 @@ func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
 // A few scripts renew 300 locks, and none is lost.
 func TestWatchdog_Batches(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
 	const n, rounds = 300, 2
@@ -805,9 +805,9 @@ func TestWatchdog_Batches(t *testing.T) {
 	for i := range leases {
 		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
 	}
-	scripts := counter(proxy, runs(renewScript))
+	scripts := countCommands(proxy, runsScript(renewScript))
 	for range rounds {
-		awaitRenewals(t, leases...)
+		mustBeRenewed(t, leases...)
 	}
 	if got := scripts(); got < rounds*n/100 || got > rounds*n/4 {
 		t.Errorf("%d scripts renewed %d locks %d times, want batches", got, n, rounds)
@@ -829,7 +829,7 @@ func TestWatchdog_Batches(t *testing.T) {
 // One key has the wrong type. The script must go on to the keys after it, or they expire.
 func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var mu sync.Mutex
 	failed, lost := make(map[string]int), make(map[string]int)
 	count := func(m map[string]int) func(context.Context, Event) {
@@ -839,7 +839,7 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 			m[e.Name]++
 		}
 	}
-	c := b.client(t, watchdogTimeout(9*time.Second), func(o *Options) {
+	c := fx.newLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed, o.Observer.Lost = count(failed), count(lost)
 	})
 	leases := make(map[string]*Lease)
@@ -848,10 +848,10 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 		leases[name] = mustAcquire(t, c, name, AcquireOptions{})
 	}
 	const bad = "lock:7"
-	if err := b.rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
+	if err := fx.rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the renewal to find the loss", leases[bad].Done())
+	mustReceive(t, "the renewal to find the loss", leases[bad].Done())
 	wantErr(t, "Err", leases[bad].Err(), ErrLockLost)
 	wantErr(t, "Err", leases[bad].Err(), ErrWrongKind)
 	for name, l := range leases {
@@ -860,7 +860,7 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 			mustRelease(t, l)
 		}
 	}
-	b.free(t, bad)
+	fx.deleteKeys(t, bad)
 	mu.Lock()
 	defer mu.Unlock()
 	if len(failed) != 0 {
@@ -874,22 +874,22 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 // If Redis refuses a batch, the client renews each of its keys alone, at once.
 func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var failed atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
 	})
 	refused := proxy.OnEvery(func(args []string) bool {
-		return runs(renewScript)(args) && args[2] != "1"
+		return runsScript(renewScript)(args) && args[2] != "1"
 	}, redistest.ReplyWith("-ERR too much at once\r\n"))
-	alone := counter(proxy, func(args []string) bool { return runs(renewScript)(args) && args[2] == "1" })
+	alone := countCommands(proxy, func(args []string) bool { return runsScript(renewScript)(args) && args[2] == "1" })
 	leases := make([]*Lease, 30)
 	for i := range leases {
 		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
 	}
-	await(t, "a refused batch", refused.Hit())
+	mustReceive(t, "a refused batch", refused.Hit())
 	for range 2 {
-		awaitRenewals(t, leases...)
+		mustBeRenewed(t, leases...)
 	}
 	for _, l := range leases {
 		mustRelease(t, l)
@@ -905,23 +905,23 @@ func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 // Redis is down for a while. When it is back, the client renews many locks before their leases end.
 func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const n = 150
 	failed := make(chan struct{}, 100*n)
-	c := b.client(t, watchdogTimeout(18*time.Second), func(o *Options) {
+	c := fx.newLocks(t, watchdogTimeout(18*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed <- struct{}{} }
 	})
 	leases := make([]*Lease, n)
 	for i := range leases {
 		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
 	}
-	b.srv.Save(t)
-	b.srv.Kill(t)
+	fx.srv.Save(t)
+	fx.srv.Kill(t)
 	for range n { // some locks fail more than once
-		await(t, "a renewal to fail", failed)
+		mustReceive(t, "a renewal to fail", failed)
 	}
-	b.srv.Restart(t)
-	awaitRenewals(t, leases...)
+	fx.srv.Restart(t)
+	mustBeRenewed(t, leases...)
 	for _, l := range leases {
 		mustRelease(t, l)
 	}
@@ -930,10 +930,10 @@ func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 // The client retries a renewal, with pauses, until the deadline.
 func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second))
-	proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
-	tries := counter(proxy, runs(renewScript))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second))
+	proxy.OnEvery(runsScript(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
+	tries := countCommands(proxy, runsScript(renewScript))
 	l := mustAcquire(t, c, "a", AcquireOptions{})
 	left, begun := l.Remaining(), time.Now()
 	wantLost(t, l)

@@ -20,85 +20,85 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A bundle is a Redis of the test's own, with a plain client to look into it.
-type bundle struct {
+// A redisFixture is a Redis of the test's own, with a plain client to look into it.
+type redisFixture struct {
 	srv     *redistest.Server // nil: the embedded server
 	rdb     *redis.Client
 	connect func(t testing.TB) *redis.Client
-	hears   bool // its clients listen on their own channels; see newHearingBundle
+	inboxes bool // its clients listen on their own channels; see newRedisWithInboxes
 }
 
-// newBundle starts a redis-server.
-func newBundle(t testing.TB) *bundle {
+// newRedis starts a redis-server.
+func newRedis(t testing.TB) *redisFixture {
 	t.Helper()
 	srv := redistest.Start(t)
-	return &bundle{srv: srv, rdb: srv.Client(t), connect: srv.Client}
+	return &redisFixture{srv: srv, rdb: srv.Client(t), connect: srv.Client}
 }
 
-// newHearingBundle is newBundle for tests of ForceUnlock in other clients. The clients of other
+// newRedisWithInboxes is newRedis for tests of ForceUnlock in other clients. The clients of other
 // bundles do not listen on their own channels: a client verifies its first holds when it begins to
 // listen, which could be before or after a test takes their keys away.
-func newHearingBundle(t testing.TB) *bundle {
+func newRedisWithInboxes(t testing.TB) *redisFixture {
 	t.Helper()
-	b := newBundle(t)
-	b.hears = true
-	return b
+	fx := newRedis(t)
+	fx.inboxes = true
+	return fx
 }
 
-// newEmbedded starts the Redis that runs inside the process.
-func newEmbedded(t testing.TB) *bundle {
+// newEmbeddedRedis starts the Redis that runs inside the process.
+func newEmbeddedRedis(t testing.TB) *redisFixture {
 	t.Helper()
 	srv, err := embedded.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = srv.Close() })
-	return &bundle{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
+	return &redisFixture{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
 }
 
-// client returns a lock client on the bundle's Redis. It must be idle when the test ends; see idle.
-func (b *bundle) client(t testing.TB, opts ...func(*Options)) *Client {
+// newLocks returns a lock client on the bundle's Redis. It must be idle when the test ends; see idle.
+func (fx *redisFixture) newLocks(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
-	return b.clientOn(t, b.connect(t), opts...)
+	return fx.newLocksOn(t, fx.connect(t), opts...)
 }
 
-// proxied returns a lock client that reaches Redis through a proxy. Its Redis client retries, as it
+// newProxiedLocks returns a lock client that reaches Redis through a proxy. Its Redis client retries, as it
 // does by default, and waits for replies as long as it takes, so that a slow machine does not
 // change the number of commands. The scripts are loaded, so that each attempt is one EVALSHA.
-func (b *bundle) proxied(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
+func (fx *redisFixture) newProxiedLocks(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
-	return b.proxiedWith(t, readTimeout(2*patience), opts...)
+	return fx.newProxiedLocksWith(t, readTimeout(2*patience), opts...)
 }
 
-// lossy is proxied for tests that lose replies: the Redis client gives up a reply after two
+// newLossyLocks is proxied for tests that lose replies: the Redis client gives up a reply after two
 // seconds. A late reply looks lost too, so there may be more attempts than the test wants.
-func (b *bundle) lossy(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
+func (fx *redisFixture) newLossyLocks(t testing.TB, opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
-	return b.proxiedWith(t, readTimeout(2*time.Second), opts...)
+	return fx.newProxiedLocksWith(t, readTimeout(2*time.Second), opts...)
 }
 
-// proxiedWith is proxied with other options of the Redis client.
-func (b *bundle) proxiedWith(t testing.TB, change func(*redis.Options), opts ...func(*Options)) (*Client, *redistest.Proxy) {
+// newProxiedLocksWith is proxied with other options of the Redis client.
+func (fx *redisFixture) newProxiedLocksWith(t testing.TB, change func(*redis.Options), opts ...func(*Options)) (*Client, *redistest.Proxy) {
 	t.Helper()
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
-	return b.clientOn(t, proxy.ClientWith(t, change), opts...), proxy
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
+	return fx.newLocksOn(t, proxy.ClientWith(t, change), opts...), proxy
 }
 
-// clientOn returns a lock client on a Redis client. It discards its log unless an option says
+// newLocksOn returns a lock client on a Redis client. It discards its log unless an option says
 // otherwise.
-func (b *bundle) clientOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
+func (fx *redisFixture) newLocksOn(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
-	c := newLooseClient(t, rdb, opts...)
-	if !b.hears {
-		deaf(c)
+	c := newUncheckedLocks(t, rdb, opts...)
+	if !fx.inboxes {
+		withoutInbox(c)
 	}
-	t.Cleanup(func() { idle(t, c, b.rdb) })
+	t.Cleanup(func() { checkIdleAndClose(t, c, fx.rdb) })
 	return c
 }
 
-// newLooseClient returns a lock client that the test closes itself.
-func newLooseClient(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
+// newUncheckedLocks returns a lock client that the test closes itself.
+func newUncheckedLocks(t testing.TB, rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := New(rdb, testOptions(opts))
 	if err != nil {
@@ -117,8 +117,8 @@ func testOptions(changes []func(*Options)) Options {
 	return o
 }
 
-// deaf makes a client never listen, so that only the commands and connections of its locks count.
-func deaf(c *Client) *Client {
+// withoutInbox makes a client never listen, so that only the commands and connections of its locks count.
+func withoutInbox(c *Client) *Client {
 	c.inbox.open.Store(true)
 	return c
 }
@@ -181,8 +181,8 @@ var (
 	}, onceScripts...)
 )
 
-// runs matches commands that run one of the scripts, or any script.
-func runs(scripts ...*lua.Script) func(args []string) bool {
+// runsScript matches commands that run one of the scripts, or any script.
+func runsScript(scripts ...*lua.Script) func(args []string) bool {
 	if len(scripts) == 0 {
 		scripts = allScripts
 	}
@@ -193,8 +193,8 @@ func runs(scripts ...*lua.Script) func(args []string) bool {
 	}
 }
 
-// counter counts the commands that match from now on.
-func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int {
+// countCommands counts the commands that match from now on.
+func countCommands(proxy *redistest.Proxy, match func(args []string) bool) func() int {
 	var n atomic.Int64
 	proxy.OnEvery(func(args []string) bool {
 		if match(args) {
@@ -209,15 +209,15 @@ func counter(proxy *redistest.Proxy, match func(args []string) bool) func() int 
 // no test waits for it to pass.
 const patience = 20 * time.Second
 
-// idle closes a client. It fails the test unless the client soon has nothing to do and has left
+// checkIdleAndClose closes a client. It fails the test unless the client soon has nothing to do and has left
 // nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for ever, and
 // the client's own channel until it is closed. A test deletes the keys that it wrote itself.
 //
 // Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
 // them itself.
-func idle(t testing.TB, c *Client, rdb *redis.Client) {
+func checkIdleAndClose(t testing.TB, c *Client, rdb *redis.Client) {
 	t.Helper()
-	wantRest(t, c)
+	eventuallyIdle(t, c)
 	var keys, channels []string
 	var err error
 	if !within(patience, func() bool {
@@ -245,17 +245,17 @@ func withoutTokens(keys []string) []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
 }
 
-// atRest reports whether a client has nothing to do but clean-ups.
-func atRest(c *Client) bool {
+// isIdle reports whether a client has nothing to do but clean-ups.
+func isIdle(c *Client) bool {
 	s := c.Stats()
 	s.Cleanups = 0
 	return s == Stats{}
 }
 
-// wantRest fails the test unless a client soon has nothing to do but clean-ups.
-func wantRest(t testing.TB, c *Client) {
+// eventuallyIdle fails the test unless a client soon has nothing to do but clean-ups.
+func eventuallyIdle(t testing.TB, c *Client) {
 	t.Helper()
-	if !within(patience, func() bool { return atRest(c) }) {
+	if !within(patience, func() bool { return isIdle(c) }) {
 		t.Errorf("the client is not idle: %+v", c.Stats())
 	}
 }
@@ -280,8 +280,8 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// await fails the test unless the channel is closed or gives a value.
-func await[T any](t testing.TB, what string, c <-chan T) (v T) {
+// mustReceive fails the test unless the channel is closed or gives a value.
+func mustReceive[T any](t testing.TB, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
@@ -291,18 +291,18 @@ func await[T any](t testing.TB, what string, c <-chan T) (v T) {
 	return v
 }
 
-// eventuallyListens waits until a client has subscribed to the releases of a lock.
-func (b *bundle) eventuallyListens(t testing.TB, name string) {
+// eventuallySubscribed waits until a client has subscribed to the releases of a lock.
+func (fx *redisFixture) eventuallySubscribed(t testing.TB, name string) {
 	t.Helper()
 	channel := wire.LockChannel(name)
 	eventually(t, "a subscriber to releases of "+name, func() bool {
-		return b.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
+		return fx.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
 	})
 }
 
-// awaitWaiter waits until a client has one waiter, which has subscribed to releases. Its first
+// eventuallyWaiting waits until a client has one waiter, which has subscribed to releases. Its first
 // attempt, which does not subscribe, is over then.
-func awaitWaiter(t testing.TB, c *Client) {
+func eventuallyWaiting(t testing.TB, c *Client) {
 	t.Helper()
 	eventually(t, "a waiter that has subscribed", func() bool {
 		s := c.Stats()
@@ -310,25 +310,25 @@ func awaitWaiter(t testing.TB, c *Client) {
 	})
 }
 
-// acquired is what Acquire returned.
-type acquired struct {
+// acquireResult is what Acquire returned.
+type acquireResult struct {
 	lease *Lease
 	err   error
 }
 
 // acquireAsync calls Acquire on a goroutine. The channel gives the result, once.
-func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquired {
-	result := make(chan acquired, 1)
+func acquireAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquireResult {
+	result := make(chan acquireResult, 1)
 	go func() {
 		lease, err := l.Acquire(ctx, opts)
-		result <- acquired{lease, err}
+		result <- acquireResult{lease, err}
 	}()
 	return result
 }
 
 // merge returns a channel that gives the results of several Acquires as they return.
-func merge(results ...<-chan acquired) <-chan acquired {
-	all := make(chan acquired, len(results))
+func merge(results ...<-chan acquireResult) <-chan acquireResult {
+	all := make(chan acquireResult, len(results))
 	for _, result := range results {
 		go func() { all <- <-result }()
 	}
@@ -358,8 +358,8 @@ func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts A
 	return lease
 }
 
-// awaitRenewals waits for one more renewal of each lease, and fails the test if one is lost.
-func awaitRenewals(t testing.TB, leases ...*Lease) {
+// mustBeRenewed waits for one more renewal of each lease, and fails the test if one is lost.
+func mustBeRenewed(t testing.TB, leases ...*Lease) {
 	t.Helper()
 	renewed := func(l *Lease) clock.Instant {
 		l.mu().Lock()
@@ -391,10 +391,10 @@ func wantErr(t testing.TB, what string, err, target error) {
 	}
 }
 
-// fields returns the hash of a lock in Redis.
-func (b *bundle) fields(t testing.TB, key string) map[string]string {
+// hash returns the hash of a lock in Redis.
+func (fx *redisFixture) hash(t testing.TB, key string) map[string]string {
 	t.Helper()
-	m, err := b.rdb.HGetAll(bg, key).Result()
+	m, err := fx.rdb.HGetAll(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,9 +402,9 @@ func (b *bundle) fields(t testing.TB, key string) map[string]string {
 }
 
 // pttl returns the time to live of a key.
-func (b *bundle) pttl(t testing.TB, key string) time.Duration {
+func (fx *redisFixture) pttl(t testing.TB, key string) time.Duration {
 	t.Helper()
-	d, err := b.rdb.PTTL(bg, key).Result()
+	d, err := fx.rdb.PTTL(bg, key).Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,9 +412,9 @@ func (b *bundle) pttl(t testing.TB, key string) time.Duration {
 }
 
 // expire sets the time to live of a key, which must exist.
-func (b *bundle) expire(t testing.TB, key string, ttl time.Duration) {
+func (fx *redisFixture) expire(t testing.TB, key string, ttl time.Duration) {
 	t.Helper()
-	if ok, err := b.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
+	if ok, err := fx.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
 		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
 	}
 }
@@ -429,8 +429,8 @@ func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) 
 	return lease
 }
 
-// second tries to acquire a lock for another owner, without waiting.
-func second(l Locker) error {
+// tryAcquire tries to acquire a lock for another owner, without waiting.
+func tryAcquire(l Locker) error {
 	lease, err := l.Acquire(bg, AcquireOptions{})
 	if err == nil {
 		return errors.Join(errors.New("acquired"), lease.Release(bg))
@@ -447,9 +447,9 @@ func inParallel(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// exclude has goroutines acquire a lock in rounds, and fails the test if two of them hold it at
+// checkExclusion has goroutines acquire a lock in rounds, and fails the test if two of them hold it at
 // once.
-func exclude(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
+func checkExclusion(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
 	t.Helper()
 	var inside atomic.Int32
 	inParallel(goroutines, func(i int) {
@@ -469,8 +469,8 @@ func exclude(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock fun
 	})
 }
 
-// mustCycle acquires and releases a lock, on any goroutine.
-func mustCycle(t *testing.T, c *Client, name string) {
+// acquireAndRelease acquires and releases a lock, on any goroutine.
+func acquireAndRelease(t *testing.T, c *Client, name string) {
 	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
 	if err != nil {
 		t.Errorf("Acquire: %v", err)
@@ -482,51 +482,51 @@ func mustCycle(t *testing.T, c *Client, name string) {
 // mustClose closes a client, which need not be idle but holds no lock.
 func mustClose(t testing.TB, c *Client) {
 	t.Helper()
-	if err := c.Close(soon(t, patience)); err != nil {
+	if err := c.Close(contextWithTimeout(t, patience)); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 }
 
 // eventuallyRenewed waits until the time to live of a lock goes up.
-func (b *bundle) eventuallyRenewed(t testing.TB, key string) {
+func (fx *redisFixture) eventuallyRenewed(t testing.TB, key string) {
 	t.Helper()
-	lowest := b.pttl(t, key)
+	lowest := fx.pttl(t, key)
 	eventually(t, "a renewal of "+key, func() bool {
-		ttl := b.pttl(t, key)
+		ttl := fx.pttl(t, key)
 		lowest = min(lowest, ttl)
 		return ttl > lowest
 	})
 }
 
-func (b *bundle) wantFree(t testing.TB, names ...string) {
+func (fx *redisFixture) wantFree(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if f := b.fields(t, name); len(f) > 0 {
+		if f := fx.hash(t, name); len(f) > 0 {
 			t.Errorf("%s is locked: %v", name, f)
 		}
 	}
 }
 
-func (b *bundle) wantLocked(t testing.TB, names ...string) {
+func (fx *redisFixture) wantLocked(t testing.TB, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if f := b.fields(t, name); len(f) != 1 {
+		if f := fx.hash(t, name); len(f) != 1 {
 			t.Errorf("%s is not locked: %v", name, f)
 		}
 	}
 }
 
-func wantCount(t testing.TB, ctx context.Context, l *Lock, want int) {
+func wantHoldCount(t testing.TB, ctx context.Context, l *Lock, want int) {
 	t.Helper()
 	if n, err := l.HoldCount(ctx); n != want || err != nil {
 		t.Errorf("%s is entered %d times (%v), want %d", l.Name(), n, err, want)
 	}
 }
 
-// acquireSoon acquires a plain lock once Redis is well. The Redis client returns its last dial
+// eventuallyAcquire acquires a plain lock once Redis is well. The Redis client returns its last dial
 // error until its probe, once a second, finds the server, and a slow machine may be too slow for an
 // ack.
-func acquireSoon(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
+func eventuallyAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
 	eventually(t, "a lock to be granted", func() bool {
 		var err error

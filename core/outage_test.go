@@ -25,19 +25,19 @@ type absence struct {
 
 const refusals = 3
 
-var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
-	"no connection": func(b *bundle, t *testing.T) (*Client, *absence) {
-		b.loadScripts(t)
+var outages = map[string]func(fx *redisFixture, t *testing.T) (*Client, *absence){
+	"no connection": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		fx.loadScripts(t)
 		d := &downtime{}
-		proxy := b.srv.Proxy(t)
+		proxy := fx.srv.Proxy(t)
 		rdb := proxy.ClientWith(t, func(o *redis.Options) {
 			o.Dialer, o.DialerRetries = d.dial, 1
 			o.PoolSize = 1 // then the library returns an old dial error until it has dialed again by itself
 		})
 		rdb.AddHook(d)
-		return b.clientOn(t, rdb, pollInterval(time.Hour)), &absence{
+		return fx.newLocksOn(t, rdb, pollInterval(time.Hour)), &absence{
 			begin: func() {
-				quiet(func() int { return proxy.Count("") }) // connections are dialed in the background
+				waitUntilStable(func() int { return proxy.Count("") }) // connections are dialed in the background
 				d.left.Store(refusals)
 				proxy.Cut()
 				proxy.Restore()
@@ -45,12 +45,12 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 			refused: func() int { return int(refusals - max(0, d.left.Load())) },
 		}
 	},
-	"a replica without its master": func(b *bundle, t *testing.T) (*Client, *absence) {
-		c, proxy := b.proxied(t, pollInterval(time.Hour))
+	"a replica without its master": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
 		return c, refuseBy(proxy, "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n")
 	},
-	"a cluster without a master": func(b *bundle, t *testing.T) (*Client, *absence) {
-		c, proxy := b.proxied(t, pollInterval(time.Hour))
+	"a cluster without a master": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
 		return c, refuseBy(proxy, "-CLUSTERDOWN The cluster is down\r\n")
 	},
 }
@@ -98,7 +98,7 @@ func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 	return &absence{
 		begin: func() {
 			left.Store(refusals)
-			proxy.OnEvery(func(args []string) bool { return runs()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(reply))
+			proxy.OnEvery(func(args []string) bool { return runsScript()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(reply))
 		},
 		refused: func() int { return int(refusals - max(0, left.Load())) },
 	}
@@ -109,22 +109,22 @@ func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 func TestRedisIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	for name, outageOf := range outages {
-		for what, test := range map[string]func(t *testing.T, b *bundle, c *Client, o *absence){
-			"release": func(t *testing.T, b *bundle, c *Client, o *absence) {
+		for what, test := range map[string]func(t *testing.T, fx *redisFixture, c *Client, o *absence){
+			"release": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				o.begin()
 				mustRelease(t, lease)
-				b.wantFree(t, "a")
+				fx.wantFree(t, "a")
 			},
-			"release of a level": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"release of a level": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				outer := mustAcquire(t, c, "a", AcquireOptions{})
 				inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
 				o.begin()
 				mustRelease(t, inner)
-				wantCount(t, outer.Context(), c.Lock("a"), 1)
+				wantHoldCount(t, outer.Context(), c.Lock("a"), 1)
 				mustRelease(t, outer)
 			},
-			"release with a record": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"release with a record": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 				o.begin()
 				if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err != nil {
@@ -133,9 +133,9 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				if r := acquireOnce(bg, c.Once("a"), AcquireOptions{}); r.record != "done" {
 					t.Errorf("the record is %+v", r)
 				}
-				b.rdb.FlushAll(bg)
+				fx.rdb.FlushAll(bg)
 			},
-			"hand-over": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"hand-over": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
@@ -145,9 +145,9 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				})
 				o.begin()
 				mustRelease(t, lease)
-				mustRelease(t, mustGet(t, "the waiter to be handed the lock", waiting))
+				mustRelease(t, mustReceiveLease(t, "the waiter to be handed the lock", waiting))
 			},
-			"extension": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"extension": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
 				o.begin()
 				if err := lease.Extend(bg, time.Hour); err != nil {
@@ -155,7 +155,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				}
 				mustRelease(t, lease)
 			},
-			"acquire": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"acquire": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
 				o.begin()
 				for i := range refusals {
@@ -172,9 +172,9 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 		} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c, o := outageOf(b, t)
-				test(t, b, c, o)
+				fx := newRedis(t)
+				c, o := outageOf(fx, t)
+				test(t, fx, c, o)
 				if n := o.refused(); n < refusals {
 					t.Errorf("%d commands were refused, want %d at least", n, refusals)
 				}
@@ -186,11 +186,11 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 // A release fails after CommandTimeout, and goes on in the background.
 func TestRedisStaysAway(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = time.Second
-	c, proxy := b.proxied(t, commandTimeout(timeout))
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
 	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	rule := proxy.OnEvery(runs(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
+	rule := proxy.OnEvery(runsScript(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
 	began := time.Now()
 	err := lease.Release(bg)
 	took := time.Since(began)
@@ -199,7 +199,7 @@ func TestRedisStaysAway(t *testing.T) {
 		t.Errorf("Release: %v after %s", err, took)
 	}
 	rule.Remove()
-	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be released", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // releaseSoon releases a lease of a client with a short CommandTimeout. On a busy machine it may not
@@ -226,12 +226,12 @@ func retrying(n *atomic.Int64) func(*Options) {
 func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
-		b := newBundle(t)
+		fx := newRedis(t)
 		var retries atomic.Int64
-		c, proxy := b.proxied(t, retrying(&retries), commandTimeout(time.Second))
-		holder := mustTake(t, bg, kind.rival(b.client(t), "a"), AcquireOptions{})
+		c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(time.Second))
+		holder := mustTake(t, bg, kind.rival(fx.newLocks(t), "a"), AcquireOptions{})
 		before := acquireAsync(bg, kind.lock(c, "a"), forever)
-		eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+		eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 		proxy.Cut()
 		during := merge(acquireAsync(bg, kind.lock(c, "b"), forever), acquireAsync(bg, kind.lock(c, "b"), forever))
 		eventually(t, "four retries", func() bool { return retries.Load() >= 4 })
@@ -243,9 +243,9 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 		}
 		mustRelease(t, holder) // its message is missed
 		proxy.Restore()
-		releaseSoon(t, mustGet(t, "the waiter that came before the outage", before))
+		releaseSoon(t, mustReceiveLease(t, "the waiter that came before the outage", before))
 		for range 2 {
-			releaseSoon(t, mustGet(t, "those that came during the outage", during))
+			releaseSoon(t, mustReceiveLease(t, "those that came during the outage", during))
 		}
 	})
 }
@@ -272,17 +272,17 @@ func TestWaitForever_Replies(t *testing.T) {
 	} {
 		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			var retries atomic.Int64
 			timeout := 200 * time.Millisecond // for what is repeated until then
 			if !passes {
 				timeout = patience
 			}
-			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(timeout))
-			rule := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
+			c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(timeout))
+			rule := proxy.OnEvery(runsScript(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
 			result := acquireAsync(bg, c.Lock("a"), forever)
 			if !passes {
-				r := await(t, "the caller to be told", result)
+				r := mustReceive(t, "the caller to be told", result)
 				if r.err == nil || retries.Load() != 0 {
 					t.Fatalf("%v after %d retries", r.err, retries.Load())
 				}
@@ -290,7 +290,7 @@ func TestWaitForever_Replies(t *testing.T) {
 			}
 			eventually(t, "a retry", func() bool { return retries.Load() >= 3 })
 			rule.Remove()
-			releaseSoon(t, mustGet(t, "the waiter", result))
+			releaseSoon(t, mustReceiveLease(t, "the waiter", result))
 		})
 	}
 }
@@ -298,19 +298,19 @@ func TestWaitForever_Replies(t *testing.T) {
 // The end of its context ends the wait during an outage, and so does Close.
 func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
 	var retries atomic.Int64
-	c := newLooseClient(t, proxy.Client(t), retrying(&retries), commandTimeout(200*time.Millisecond))
+	c := newUncheckedLocks(t, proxy.Client(t), retrying(&retries), commandTimeout(200*time.Millisecond))
 	proxy.Cut()
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.Lock("a"), forever)
 	staying := acquireAsync(bg, c.Lock("b"), forever)
 	eventually(t, "retries", func() bool { return retries.Load() >= 4 })
 	cancel()
-	wantErr(t, "the one whose context ends", await(t, "it to leave", leaving).err, context.Canceled)
+	wantErr(t, "the one whose context ends", mustReceive(t, "it to leave", leaving).err, context.Canceled)
 	mustClose(t, c)
-	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
+	wantErr(t, "the other one", mustReceive(t, "it to end", staying).err, ErrClosed)
 }
 
 // A MultiLock outlasts an outage of the first server and of another one.
@@ -320,14 +320,14 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 		t.Run(cut, func(t *testing.T) {
 			t.Parallel()
 			var retries atomic.Int64
-			up, down := newBundle(t), newBundle(t)
+			up, down := newRedis(t), newRedis(t)
 			proxy := down.srv.Proxy(t)
 			var refused atomic.Int64
 			count := func(o *Options) {
 				o.Observer.NotAcquired = func(context.Context, Event) { refused.Add(1) }
 			}
-			away := down.clientOn(t, proxy.Client(t), retrying(&retries), count, commandTimeout(200*time.Millisecond))
-			here := up.client(t)
+			away := down.newLocksOn(t, proxy.Client(t), retrying(&retries), count, commandTimeout(200*time.Millisecond))
+			here := up.newLocks(t)
 			proxy.Cut()
 			other := map[string]string{"a": "b", "b": "a"}[cut]
 			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), forever)
@@ -337,7 +337,7 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()
-			releaseSoon(t, mustGet(t, "all the locks", result))
+			releaseSoon(t, mustReceiveLease(t, "all the locks", result))
 		})
 	}
 }
@@ -348,15 +348,15 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	const denied = "-NOPERM User limited has no permissions to run the 'evalsha' command\r\n"
 	var members []Locker
 	for i := range 3 {
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
 		if i < 2 {
-			proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(denied))
+			proxy.OnEvery(runsScript(acquireScript), redistest.ReplyWith(denied))
 		}
 		members = append(members, c.Lock("a"))
 	}
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	rw := c.ReadWriteLock("a")
 	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
 	for what, test := range map[string]struct {
@@ -368,7 +368,7 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 		"no permission for two of three":   {bg, RedLock(members...), "NOPERM"},
 		"the write side beside a reader's": {read.Context(), MultiLock(rw.Write(), c.Lock("b")), ErrUpgrade.Error()},
 	} {
-		r := await(t, what, acquireAsync(test.ctx, test.lock, forever))
+		r := mustReceive(t, what, acquireAsync(test.ctx, test.lock, forever))
 		if r.err == nil || !strings.Contains(r.err.Error(), strings.TrimPrefix(test.want, "reqlock: ")) {
 			t.Errorf("%s: %v, want %s", what, r.err, test.want)
 		}
@@ -380,8 +380,8 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 // the lock that it asks for. They are fenced: the commands of plain locks may go out as one.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	first, second := "a", ""
 	for i := 0; second == ""; i++ {
 		if name := fmt.Sprint("b", i); c.names.shard(name) == c.names.shard(first) {
@@ -390,13 +390,13 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	var waiters []<-chan acquired
+	var waiters []<-chan acquireResult
 	for name, reply := range map[string]string{first: "-READONLY of the first\r\n", second: "-OOM of the second\r\n"} {
 		proxy.OnEvery(func(args []string) bool {
-			return runs(fencedAcquireScript)(args) && slices.Contains(args, name)
+			return runsScript(fencedAcquireScript)(args) && slices.Contains(args, name)
 		}, redistest.ReplyWith(reply))
 		waiters = append(waiters, acquireAsync(ctx, c.FencedLock(name), forever))
-		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleeping(c, name) == 1 })
+		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleepingWaiters(c, name) == 1 })
 	}
 	for name, want := range map[string]string{first: "of the first", second: "of the second"} {
 		_, err := c.FencedLock(name).Acquire(bg, AcquireOptions{})
@@ -406,7 +406,7 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	}
 	cancel()
 	for _, w := range waiters {
-		if r := await(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
+		if r := mustReceive(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("the waiter: %v", r.err)
 		}
 	}
