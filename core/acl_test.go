@@ -139,7 +139,7 @@ func (s *aclFixture) passOver(t *testing.T, c *Client, name string) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	mustRelease(t, mustTake(t, bg, c.FairLock(name), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, c.FairLock(name), AcquireOptions{WaitTime: patience}))
 }
 
 // client returns a lock client of that user. It must be idle when the test ends.
@@ -191,14 +191,14 @@ func (s *aclFixture) commands() (stats string) {
 func enterAndLook(t *testing.T, lock *Lock) {
 	t.Helper()
 	ctx := WithOwner(bg)
-	first := mustTake(t, ctx, lock, AcquireOptions{})
+	first := mustAcquire(t, ctx, lock, AcquireOptions{})
 	var renewed time.Duration
 	eventually(t, "a renewal", func() bool {
 		before := renewed
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second := mustTake(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
+	second := mustAcquire(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
 	if err := second.Extend(ctx, 2*time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -215,7 +215,7 @@ func enterAndLook(t *testing.T, lock *Lock) {
 // handOver releases a lock to another client, which has two waiters.
 func handOver(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	got := make(chan error, 2)
 	for range 2 {
 		go func() {
@@ -239,7 +239,7 @@ func handOver(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 // waitAndLeave makes a waiter leave the queue, and another one behind it get the lock.
 func waitAndLeave(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
 		eventually(t, fmt.Sprint(n, " waiters"), func() bool {
 			return theirs.c.Stats().Waiting == n && (!theirs.kind.RedisQueue || s.length(wire.FairQueue(theirs.key)) == int64(n))
@@ -269,7 +269,7 @@ func (s *aclFixture) length(key string) (n int64) {
 // checkForceUnlock unlocks a lock of another client, once all waiters have left the queue of a fair lock.
 func checkForceUnlock(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	mustForce(t, mine)
 	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
 	if locked, err := mine.IsLocked(bg); locked || err != nil {
@@ -283,11 +283,11 @@ func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
 	ctx := WithOwner(bg)
 	var leases []*Lease
 	for _, lock := range []*Lock{mine.Write(), mine.Read(), mine.Read()} {
-		lease := mustTake(t, ctx, lock, AcquireOptions{})
+		lease := mustAcquire(t, ctx, lock, AcquireOptions{})
 		leases = append(leases, lease)
 	}
 	mustRelease(t, leases[0])
-	shared := mustTake(t, bg, theirs.Read(), AcquireOptions{})
+	shared := mustAcquire(t, bg, theirs.Read(), AcquireOptions{})
 	mustRelease(t, leases[1])
 	mustRelease(t, leases[2])
 	mustRelease(t, shared)

@@ -72,7 +72,7 @@ func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	for i := range n {
 		switch i % 4 {
 		case 1:
-			theirs = append(theirs, mustAcquire(t, other, fmt.Sprint("k", i), AcquireOptions{}))
+			theirs = append(theirs, mustAcquire(t, bg, other.Lock(fmt.Sprint("k", i)), AcquireOptions{}))
 		case 2:
 			wrong = append(wrong, fmt.Sprint("k", i))
 			if err := fx.rdb.Set(bg, wrong[len(wrong)-1], "a string", 0).Err(); err != nil {
@@ -145,7 +145,7 @@ func TestBatch_DeadConnection(t *testing.T) {
 				}
 			})
 			eventually(t, "the keys to go", func() bool { return fx.rdb.DBSize(bg).Val() == 0 })
-			proxy.Cut() // or a deaf connection keeps the end of the test
+			proxy.Cut() // or a silent connection keeps the end of the test
 			proxy.Restore()
 			// Do not wait for the second release of holds in doubt, which comes after
 			// CommandTimeout.
@@ -241,7 +241,7 @@ func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, readTimeout(2*patience))
 	c := fx.newLocksOn(t, rdb, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	held := proxy.OnEvery(runsScript(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
 	var stuck []<-chan acquireResult

@@ -26,8 +26,8 @@ func BenchmarkUncontended(b *testing.B) {
 			})
 		})
 		b.Run(fmt.Sprintf("by hand/goroutines=%d", goroutines), func(b *testing.B) {
-			bundle := newRedis(b)
-			rdb := bundle.srv.Client(b)
+			fx := newRedis(b)
+			rdb := fx.srv.Client(b)
 			for _, s := range []*lua.Script{acquireScript, releaseScript} {
 				if err := rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
 					b.Fatal(err)
@@ -67,8 +67,8 @@ func BenchmarkOnce(b *testing.B) {
 				what = "run with a marker"
 			}
 			b.Run(name(what), func(b *testing.B) {
-				bundle := newRedis(b)
-				c := bundle.newLocks(b)
+				fx := newRedis(b)
+				c := fx.newLocks(b)
 				var run atomic.Int64
 				benchmarkRounds(b, goroutines, func(int) func() {
 					return func() {
@@ -85,12 +85,12 @@ func BenchmarkOnce(b *testing.B) {
 						}
 					}
 				})
-				bundle.rdb.FlushDB(bg)
+				fx.rdb.FlushDB(bg)
 			})
 		}
 		b.Run(name("replay"), func(b *testing.B) {
-			bundle := newRedis(b)
-			c := bundle.newLocks(b)
+			fx := newRedis(b)
+			c := fx.newLocks(b)
 			mustRecord(b, mustBegin(b, c.Once("bench"), AcquireOptions{}), string(record), time.Hour)
 			benchmarkRounds(b, goroutines, func(int) func() {
 				return func() {
@@ -99,7 +99,7 @@ func BenchmarkOnce(b *testing.B) {
 					}
 				}
 			})
-			bundle.rdb.FlushDB(bg)
+			fx.rdb.FlushDB(bg)
 		})
 	}
 }
@@ -134,8 +134,8 @@ func cpuTime(b *testing.B) time.Duration {
 
 // BenchmarkContended has all goroutines of one process take the same lock.
 func BenchmarkContended(b *testing.B) {
-	bundle := newRedis(b)
-	lock := bundle.newLocks(b).Lock("bench")
+	fx := newRedis(b)
+	lock := fx.newLocks(b).Lock("bench")
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
@@ -147,8 +147,8 @@ func BenchmarkContended(b *testing.B) {
 
 // BenchmarkTwoClients passes a lock back and forth between two clients.
 func BenchmarkTwoClients(b *testing.B) {
-	bundle := newRedis(b)
-	locks := []*Lock{bundle.newLocks(b).Lock("bench"), bundle.newLocks(b).Lock("bench")}
+	fx := newRedis(b)
+	locks := []*Lock{fx.newLocks(b).Lock("bench"), fx.newLocks(b).Lock("bench")}
 	lease, err := locks[0].Acquire(bg, AcquireOptions{})
 	if err != nil {
 		b.Fatal(err)
@@ -191,19 +191,19 @@ func BenchmarkReadPair(b *testing.B) {
 	for _, readers := range []int{0, 1000, 5000} {
 		for _, where := range []string{"here", "elsewhere"} {
 			b.Run(fmt.Sprint(readers, " readers ", where), func(b *testing.B) {
-				bundle := newRedis(b)
-				c := newUncheckedLocks(b, bundle.srv.Client(b))
+				fx := newRedis(b)
+				c := newUncheckedLocks(b, fx.srv.Client(b))
 				l := c.ReadWriteLock("a").Read()
 				if where == "elsewhere" && readers > 0 {
-					bundle.addReaders(b, "a", readers, func(int) time.Duration { return time.Hour })
+					fx.addReaders(b, "a", readers, func(int) time.Duration { return time.Hour })
 				}
 				for range readers {
 					if where == "here" {
-						mustTake(b, bg, l, AcquireOptions{LeaseTime: time.Hour})
+						mustAcquire(b, bg, l, AcquireOptions{LeaseTime: time.Hour})
 					}
 				}
 				for b.Loop() {
-					mustRelease(b, mustTake(b, bg, l, AcquireOptions{}))
+					mustRelease(b, mustAcquire(b, bg, l, AcquireOptions{}))
 				}
 				b.StopTimer()
 				ctx, cancel := context.WithCancel(bg)

@@ -66,7 +66,7 @@ func TestPing_Warnings(t *testing.T) {
 	want("eviction: maxmemory-policy allkeys-lru may evict locks that are held")
 	want("fencing tokens first")
 	logged(1)
-	mustRelease(t, mustTake(t, bg, c.FencedLock("a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{}))
 	want("eviction", "persistence: no append-only file: a restart forgets locks")
 	logged(2)
 	set("maxmemory-policy", "noeviction")

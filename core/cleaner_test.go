@@ -75,9 +75,9 @@ func TestOutage_StrayRenewalOfAReader(t *testing.T) {
 	fx.loadScripts(t)
 	const lease = 3 * time.Second
 	name := "a"
-	other := mustTake(t, bg, fx.newLocks(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
+	other := mustAcquire(t, bg, fx.newLocks(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
 	c := fx.newLocks(t, watchdogTimeout(lease), commandTimeout(time.Second))
-	reader := mustTake(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
+	reader := mustAcquire(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
 	fx.srv.Freeze(t)
 	mustReceive(t, "the loss", reader.Context().Done())
 	lost := time.Now()
@@ -111,8 +111,8 @@ func TestClose_RepeatsCleanups(t *testing.T) {
 			fx.loadScripts(t)
 			proxy := fx.srv.Proxy(t)
 			c := newUncheckedLocks(t, proxy.Client(t))
-			lease := mustTake(t, bg, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour})
-			holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour})
+			holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
 			fx.queueWaiters(t, c)
 			refused := proxy.OnEvery(runsScript(releaseScript, fairReleaseScript), redistest.ReplyWith(reply))
 			tries := countCommands(proxy, runsScript(releaseScript, fairReleaseScript))

@@ -70,7 +70,7 @@ func TestMisfit_ClusterGrows(t *testing.T) {
 	proxy := srv.Proxy(t)
 	c := newUncheckedLocks(t, proxy.Client(t))
 	eventually(t, "the cluster to serve", func() bool { return c.Ping(bg) == nil })
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	proxy.OnMatch(1, runsScript(allKinds["plain"].acquire), redistest.ReplyWith("-MOVED 1 127.0.0.1:1\r\n"))
 	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "CLUSTER") }, redistest.ReplyWith(twoMasters))
 	for _, name := range []string{"b", "b", "c"} {
@@ -126,7 +126,7 @@ func TestMisfit_AskedOnce(t *testing.T) {
 		mustRelease(t, mustReceive(t, "the lock", result).lease)
 	}
 	fx.rdb.ConfigResetStat(bg)
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 	if stats := fx.rdb.Info(bg, "commandstats").Val(); strings.Contains(stats, "cmdstat_cluster") {
 		t.Errorf("the server was asked again:\n%s", stats)
 	}
@@ -161,7 +161,7 @@ func TestNew_UnwrapsACluster(t *testing.T) {
 	_, err := wrapped.Lock("a{b").Acquire(bg, AcquireOptions{})
 	wantErr(t, "Acquire", err, ErrInvalidName)
 	for _, order := range [][2]*Client{{bare, wrapped}, {wrapped, bare}} {
-		lease := mustAcquire(t, order[0], "a", AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, order[0].Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 		waiting := startWaiter(t, bg, order[1], "a", forever)
 		eventuallyAsleep(t, order[1], "a")
 		mustRelease(t, lease)
@@ -187,7 +187,7 @@ func TestNew_SentinelsWithReplicas(t *testing.T) {
 		c := newUncheckedLocks(t, rdb)
 		for i := range 10 {
 			wantPing(t, c)
-			lease := mustAcquire(t, c, fmt.Sprint("a", i), AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock(fmt.Sprint("a", i)), AcquireOptions{})
 			waiting := startWaiter(t, bg, c, fmt.Sprint("a", i), forever)
 			mustRelease(t, lease)
 			mustRelease(t, mustReceive(t, "the lock", waiting).lease)

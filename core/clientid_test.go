@@ -45,7 +45,7 @@ func TestClientID_IsUnique(t *testing.T) {
 	}
 	fx := newRedis(t)
 	c := fx.newLocks(t, func(o *Options) { o.ClientID = longest })
-	write := mustTake(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
+	write := mustAcquire(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
 	form := regexp.MustCompile(`^n{28}\.[a-z2-7]{8}:[1-9][0-9]*$`)
 	if field := holdOf(write).wire; !form.MatchString(field) {
 		t.Errorf("the wire owner is %q", field)

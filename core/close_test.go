@@ -67,7 +67,7 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	reply := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldReply)
 	released := releaseAsync(lease)
 	mustReceive(t, "the release to be under way", reply.Hit())
@@ -90,7 +90,7 @@ func TestClose_ReleaseThatWaitsForItsTurn(t *testing.T) {
 	const timeout = 2 * time.Second
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	unanswered := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	extended := make(chan error, 1)
 	go func() { extended <- lease.Extend(bg, time.Hour) }()
@@ -124,8 +124,8 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	fx := newRedis(t)
 	proxy := fx.srv.Proxy(t)
 	c := newUncheckedLocks(t, proxy.Client(t), watchdogTimeout(6*time.Second))
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fixed := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
 	asked := countCommands(proxy, runsScript(acquireScript))
 	closing := closeAsync(t, bg, c)
 
@@ -139,7 +139,7 @@ func TestClose_RefusesNewWork(t *testing.T) {
 			}
 		}
 	}
-	inner := mustEnter(t, holder.Context(), c, "a", AcquireOptions{})
+	inner := mustAcquire(t, holder.Context(), c.Lock("a"), AcquireOptions{})
 	fx.wantCount(t, inner, 2)
 	if err := fixed.Extend(bg, time.Hour); err != nil {
 		t.Errorf("Extend: %v", err)
@@ -226,8 +226,8 @@ func TestClose_EndsTheRest(t *testing.T) {
 	})
 	var leases []*Lease
 	for i := range 5 {
-		outer := mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
-		leases = append(leases, outer, mustEnter(t, outer.Context(), c, outer.Name(), AcquireOptions{LeaseTime: time.Hour}))
+		outer := mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{})
+		leases = append(leases, outer, mustAcquire(t, outer.Context(), c.Lock(outer.Name()), AcquireOptions{LeaseTime: time.Hour}))
 	}
 	bound, cancel := leases[0].Bind(bg)
 	defer cancel()
@@ -273,7 +273,7 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	c := newUncheckedLocks(t, proxy.Client(t), commandTimeout(time.Minute))
 	released := countCommands(proxy, runsScript(releaseScript))
 	lost := proxy.OnMatch(1, runsScript(acquireScript), redistest.CutAfter)
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	mustReceive(t, "the first try to be lost", lost.Hit())
 	mustRelease(t, l)
 	if n := c.Stats().Cleanups; n != 1 {
@@ -299,7 +299,7 @@ func TestClose_RunsFailedCleanups(t *testing.T) {
 	c := newUncheckedLocks(t, proxy.Client(t), commandTimeout(3*time.Second))
 	var leases []*Lease
 	for i := range 50 {
-		leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{}))
 	}
 	proxy.Cut()
 	var wg sync.WaitGroup
@@ -336,7 +336,7 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 			waiter := startWaiter(t, bg, c, "other", forever)
 			var leases []*Lease
 			for i := range 100 {
-				leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+				leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{}))
 			}
 			trouble(proxy)
 			begun := time.Now()
@@ -368,7 +368,7 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	proxy := fx.srv.Proxy(t)
 	c := newUncheckedLocks(t, proxy.ClientWith(t, readTimeout(2*time.Second)))
 	fx.loadScripts(t)
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	first := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest) // for longer than the connection waits
 	released := releaseAsync(l)
 	mustReceive(t, "the release to be on its way", first.Hit())
@@ -386,7 +386,7 @@ func TestClose_ReentryUnderWay(t *testing.T) {
 	fx := newRedis(t)
 	proxy := fx.srv.Proxy(t)
 	c := newUncheckedLocks(t, proxy.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	entering := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	ctx := l.Context()
 	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
@@ -486,7 +486,7 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := newUncheckedLocks(t, fx.srv.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	first := closeAsync(t, bg, c)
 	second := closeAsync(t, bg, c)
 	wantErr(t, "a Close whose time is over", c.Close(contextWithTimeout(t, 50*time.Millisecond)), context.DeadlineExceeded)
@@ -521,7 +521,7 @@ func TestClose_EndedContext(t *testing.T) {
 		t.Errorf("Close of an unused client: %v", err)
 	}
 	c := newUncheckedLocks(t, fx.srv.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	wantErr(t, "Close", c.Close(gone), context.Canceled)
 	for range 20 {
 		if err := c.Close(gone); err != nil {
@@ -537,7 +537,7 @@ func TestClose_AnnouncesReleases(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := newUncheckedLocks(t, fx.srv.Client(t))
-	mustAcquire(t, c, "a", AcquireOptions{})
+	mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	other := fx.newLocks(t, pollInterval(never))
 	waiter := startWaiter(t, bg, other, "a", forever)
 	eventuallyAsleep(t, other, "a")
@@ -561,7 +561,7 @@ func TestClose_LeavesNoGoroutine(t *testing.T) {
 		fx.lockAsStranger(t, 0, "b")
 		waiter := startWaiter(t, bg, c, "b", forever)
 		eventuallyAsleep(t, c, "b")
-		mustAcquire(t, c, "a", AcquireOptions{})
+		mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		leaving, leave := context.WithCancel(bg)
 		held := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leaver := acquireAsync(leaving, c.Lock("c"), AcquireOptions{})

@@ -59,7 +59,7 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 				return func(o *Options) { o.PublishMode, o.PollInterval = m, time.Hour }
 			}
 			holder, waiter := top.client(t, mode(modes[0])), top.client(t, mode(modes[1]))
-			lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+			lease := mustAcquire(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: patience})
 			top.eventuallySubscribed(t, name)
 			mustRelease(t, lease)
@@ -102,7 +102,7 @@ func testClusterUsers(t *testing.T, top *topology) {
 			holder := top.client(t, func(o *Options) { o.PublishMode = user.mode })
 
 			lock := login + ":lock"
-			lease := mustTake(t, bg, holder.Lock(lock), AcquireOptions{})
+			lease := mustAcquire(t, bg, holder.Lock(lock), AcquireOptions{})
 			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
 			top.eventuallySubscribed(t, lock)
 			mustRelease(t, lease)

@@ -98,11 +98,11 @@ func contractState(t *testing.T, fx *redisFixture, kind lockKind) {
 		}
 	}
 	want("free", false, 0, 0)
-	outer := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	outer := mustAcquire(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
 	want("held", true, 1, time.Minute)
-	again := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	again := mustAcquire(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
 	want("entered twice", true, 2, time.Minute)
-	inner := mustTake(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Hour})
 	want("entered three times", true, 3, time.Hour)
 	mustRelease(t, outer)
 	want("outer level released", true, 2, time.Hour)
@@ -111,7 +111,7 @@ func contractState(t *testing.T, fx *redisFixture, kind lockKind) {
 	mustRelease(t, inner)
 	want("released", false, 0, 0)
 	wantErr(t, "a second Release", inner.Release(bg), ErrReleased)
-	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.rival(other, "a"), AcquireOptions{}))
 }
 
 // A refusal tells who holds what for how long, after WaitTime; WaitForever is never refused.
@@ -119,7 +119,7 @@ func contractState(t *testing.T, fx *redisFixture, kind lockKind) {
 func contractRefusal(t *testing.T, fx *redisFixture, kind lockKind) {
 	holder := fx.newLocks(t, pollInterval(100*time.Millisecond))
 	for place, c := range map[string]*Client{"same client": holder, "other client": fx.newLocks(t, pollInterval(100*time.Millisecond))} {
-		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Minute})
+		lease := mustAcquire(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Minute})
 		want := func(place string, wait time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -156,7 +156,7 @@ func contractWakeUp(t *testing.T, fx *redisFixture, kind lockKind) {
 	holder, waiter := fx.newLocks(t, pollInterval(never)), fx.newLocks(t, pollInterval(never))
 	var took []time.Duration
 	for range 11 {
-		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
 		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
 		eventually(t, "the waiter to sleep", func() bool {
 			return sleepingWaiters(waiter, "a") == 1 && len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1
@@ -216,7 +216,7 @@ func contractExclusion(t *testing.T, fx *redisFixture, kind lockKind) {
 
 // Extend counts from now on, in Redis and here.
 func contractExtend(t *testing.T, fx *redisFixture, kind lockKind) {
-	lease := mustTake(t, bg, kind.lock(fx.newLocks(t), "a"), AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, kind.lock(fx.newLocks(t), "a"), AcquireOptions{LeaseTime: time.Minute})
 	if err := lease.Extend(bg, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -239,8 +239,8 @@ func contractForceUnlock(t *testing.T, fx *redisFixture, kind lockKind) {
 	}
 	force(c, false)
 	for range 30 { // a holder of this client knows before Redis does
-		outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
-		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Minute})
+		outer := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		inner := mustAcquire(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Minute})
 		force(c, true)
 		for _, lease := range []*Lease{outer, inner} {
 			wantErr(t, "Err", lease.Err(), ErrLockLost)
@@ -249,12 +249,12 @@ func contractForceUnlock(t *testing.T, fx *redisFixture, kind lockKind) {
 		fx.wantFields(t, "a", nil)
 	}
 	for range 3 { // another client's holder finds out when it releases
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		force(other, true)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	}
 	for _, waiter := range []*Client{c, other} { // or from the watchdog
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
 		eventuallyWaiting(t, waiter)
 		force(other, true)
@@ -273,8 +273,8 @@ func contractWatchdog(t *testing.T, fx *redisFixture, kind lockKind) {
 	const timeout = 6 * time.Second
 	c, other := fx.newLocks(t, watchdogTimeout(timeout)), fx.newLocks(t)
 	owner := WithOwner(bg)
-	watched := mustTake(t, owner, kind.lock(c, "watched"), AcquireOptions{})
-	fixed := mustTake(t, bg, kind.lock(c, "fixed"), AcquireOptions{LeaseTime: timeout})
+	watched := mustAcquire(t, owner, kind.lock(c, "watched"), AcquireOptions{})
+	fixed := mustAcquire(t, bg, kind.lock(c, "fixed"), AcquireOptions{LeaseTime: timeout})
 	if ttl := fx.pttl(t, "watched"); ttl > timeout {
 		t.Errorf("%v to live, more than the watchdog's time-out", ttl)
 	}
@@ -294,18 +294,18 @@ func contractWatchdog(t *testing.T, fx *redisFixture, kind lockKind) {
 // The watchdog finds out that a lock is gone.
 func contractLost(t *testing.T, fx *redisFixture, kind lockKind) {
 	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
-	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 	fx.deleteKeys(t, "a")
 	wantLost(t, lease)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-	mustRelease(t, mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{}))
 }
 
 // A lease that is not renewed ends, a waiter gets the lock without a message, and a late release
 // leaves it alone. Redisson: testExpire, testExpireRead, testExpireWrite, testUnlockFail.
 func contractExpiry(t *testing.T, fx *redisFixture, kind lockKind) {
 	c, other := fx.newLocks(t), fx.newLocks(t, pollInterval(never))
-	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
 	owner := WithOwner(bg)
 	waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
 	next := mustReceiveLease(t, "the lease to end", waiter)
@@ -324,14 +324,14 @@ func contractExpiry(t *testing.T, fx *redisFixture, kind lockKind) {
 // A level that expires does not end the others. Redisson: testWriteLockExpiration.
 func contractExpiryOfALevel(t *testing.T, fx *redisFixture, kind lockKind) {
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-	inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	outer := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
 	mustReceive(t, "the inner lease to end", inner.Done())
 	wantErr(t, "a rival", tryAcquire(kind.rival(other, "a")), ErrNotAcquired)
 	wantHeld(t, outer)
 	wantErr(t, "Release of the inner lease", inner.Release(bg), ErrLockLost)
 	mustRelease(t, outer)
-	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.rival(other, "a"), AcquireOptions{}))
 }
 
 // TestContract_Client tests what a client promises, whatever the kind of lock, on both servers.
@@ -367,7 +367,7 @@ func contractWrongKind(t *testing.T, fx *redisFixture) {
 			what := fmt.Sprintf("%s, held %v: ", kind, held)
 			var lease *Lease
 			if held {
-				lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+				lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 				fx.deleteKeys(t, "a")
 			}
 			if err := fx.rdb.Do(bg, key.put...).Err(); err != nil {
@@ -420,7 +420,7 @@ func contractKinds(t *testing.T, fx *redisFixture) {
 	}
 	for held, hold := range kinds {
 		for asked, ask := range kinds {
-			lease := mustTake(t, bg, hold(holder), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold(holder), AcquireOptions{})
 			want := ErrNotAcquired
 			switch {
 			case hasSides(held) != hasSides(asked):
@@ -459,7 +459,7 @@ func contractReentryKinds(t *testing.T, fx *redisFixture) {
 	c := fx.newLocks(t)
 	for held, hold := range lockKinds {
 		for asked, ask := range lockKinds {
-			lease := mustTake(t, bg, hold.lock(c, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold.lock(c, "a"), AcquireOptions{})
 			var want error
 			switch {
 			case hasSides(held) != hasSides(asked) || isFenced(asked) && !isFenced(held) && held != "read":
@@ -491,7 +491,7 @@ func contractForceKinds(t *testing.T, fx *redisFixture) {
 			if hasSides(held) == hasSides(forced) {
 				continue
 			}
-			lease := mustTake(t, bg, hold.lock(holder, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold.lock(holder, "a"), AcquireOptions{})
 			for _, c := range []*Client{holder, other} {
 				if freed, err := force.lock(c, "a").ForceUnlock(bg); freed || !errors.Is(err, ErrWrongKind) {
 					t.Errorf("ForceUnlock of a %s as %s: %v, %v; want %v", held, forced, freed, err, ErrWrongKind)
@@ -518,7 +518,7 @@ func (l onceLocker) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 // Close says what was still held, ends it, and lets waiters go.
 func contractClose(t *testing.T, fx *redisFixture) {
 	c := newUncheckedLocks(t, fx.rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), forever)
 	eventually(t, "a waiter", func() bool { return c.Stats().Waiting == 1 })
 	closing, cancel := context.WithTimeout(bg, 20*time.Millisecond)

@@ -120,10 +120,10 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 			}
 		}
 		proxy.OnMatch(1, runsScript(acquireScript), redistest.Delay(delay))
-		outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		check("acquire", outer)
 		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
-		inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		check("re-entry", inner)
 		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
 		if err := inner.Extend(bg, lease); err != nil {
@@ -141,7 +141,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(watchdog))
 		renewal := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
 		next := proxy.OnMatch(2, runsScript(renewScript), redistest.HoldRequest) // keep it from counting
-		l := mustAcquire(t, c, "a", AcquireOptions{})
+		l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		mustReceive(t, "a renewal", renewal.Hit())
 		begun := time.Now()
 		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
@@ -165,7 +165,7 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 		flights := new(flightCounter)
 		rdb.AddHook(flights)
 		c := fx.newLocksOn(t, rdb)
-		mustRelease(t, mustAcquire(t, c, "first", AcquireOptions{})) // it asks the server for its slots
+		mustRelease(t, mustAcquire(t, bg, c.Lock("first"), AcquireOptions{})) // it asks the server for its slots
 		inspection := proxy.OnMatch(1, runsScript(inspectScript), redistest.HoldReply)
 		inspected := make(chan error, 1)
 		go func() {
@@ -197,7 +197,7 @@ func TestDeadline_Margin(t *testing.T) {
 	hands := stoppedClock()
 	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 	const lease = 100 * time.Second
-	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
 		t.Errorf("%s remain after acquire, want %s", got, want)
 	}
@@ -228,7 +228,7 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 			fx := newRedis(t)
 			hands := stoppedClock()
 			c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
-			l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: time.Minute})
+			l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Minute})
 			hands.move(test.mono, test.wall)
 			if test.lost {
 				if err := l.Err(); err != ErrLockLost {
@@ -255,7 +255,7 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	const watchdog = 6 * patience // too long for a regular renewal during this test
 	c := fx.newLocksWithClock(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
 	renewals := countCommands(proxy, runsScript(renewScript))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 
 	begun := time.Now()
 	hands.move(0, 200*time.Millisecond) // within the margin
@@ -282,7 +282,7 @@ func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	fx := newRedis(t)
 	hands := new(testClock)
 	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands, watchdogTimeout(2*time.Second))
-	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	hands.move(0, 58*time.Second) // 2s before the end
 	wantLost(t, l)
 }
@@ -313,7 +313,7 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 				proxy := fx.srv.Proxy(t)
 				c := fx.newLocksWithClock(t, proxy.Client(t), hands)
 				updates := countCommands(proxy, runsScript(updateScript))
-				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
+				l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: lease})
 				hands.move(time.Minute, time.Minute)
 				if err := ask(l); !errors.Is(err, ErrLockLost) {
 					t.Errorf("%v, want ErrLockLost", err)
@@ -362,7 +362,7 @@ func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
 
 	ctx := WithOwner(bg)
-	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	mustReceive(t, "Redis to grant the lock", held.Hit())
@@ -439,7 +439,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 		},
 		"partial release answered 0": {
 			func(t *testing.T, fx *redisFixture, c *Client, leases []*Lease) {
-				extra := mustEnter(t, leases[0].Context(), c, "a", AcquireOptions{})
+				extra := mustAcquire(t, leases[0].Context(), c.Lock("a"), AcquireOptions{})
 				fx.deleteKeys(t, "a")
 				wantErr(t, "Release", extra.Release(bg), ErrLockLost)
 			},
@@ -457,11 +457,11 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 					}
 				}
 			})
-			outer := mustAcquire(t, c, "a", AcquireOptions{})
+			outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			leases := []*Lease{
 				outer,
-				mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: test.watchdog}),
-				mustEnter(t, outer.Context(), c, "a", AcquireOptions{}),
+				mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: test.watchdog}),
+				mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{}),
 			}
 			bound, cancel := outer.Bind(context.Background())
 			defer cancel()
@@ -498,8 +498,8 @@ func TestLoss_NotByAnError(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(watchdog), commandTimeout(3*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
 	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fixed := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
 
 	trouble := proxy.OnEvery(runsScript(), redistest.ReplyWith("-ERR trouble\r\n"))
 	_, err := c.Lock("a").Acquire(l.Context(), AcquireOptions{})
@@ -543,7 +543,7 @@ func TestLoss_ProcessWasStopped(t *testing.T) {
 	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(30*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failures.Add(1) }
 	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
 	hands.move(time.Hour, time.Hour) // both clocks, so they do not drift apart
 	mustReceive(t, "the context to end", l.Context().Done())
@@ -559,7 +559,7 @@ func TestAlarms(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(6*time.Second))
-	kept, fixed := mustAcquire(t, c, "kept", AcquireOptions{}), mustAcquire(t, c, "fixed", AcquireOptions{LeaseTime: time.Hour})
+	kept, fixed := mustAcquire(t, bg, c.Lock("kept"), AcquireOptions{}), mustAcquire(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
 	wantAlarms := func(what string, want int) {
 		t.Helper()
 		eventually(t, fmt.Sprintf("%[2]d alarms %[1]s", what, want), func() bool { return c.alarms.Len() == want })
@@ -597,7 +597,7 @@ func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
 				hands := new(testClock)
 				proxy := fx.srv.Proxy(t)
 				c := fx.newLocksWithClock(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
-				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
+				l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: 30 * time.Second})
 				own := l.Context()
 				bound, cancel := l.Bind(bg)
 				defer cancel()
@@ -634,15 +634,15 @@ func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
 	c = fx.newLocks(t, func(o *Options) {
 		o.Observer.Acquired = func(context.Context, Event) { atReturn.Store(int64(c.Stats().Renewals)) }
 	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	if n := atReturn.Load(); n != 1 {
 		t.Errorf("%d locks renewed at the Acquired event, want 1", n)
 	}
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
+	fixed := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
 	if n := c.Stats().Renewals; n != 1 {
 		t.Errorf("%d locks renewed, want 1: a LeaseTime turns renewals off", n)
 	}
-	inner := mustEnter(t, l.Context(), c, "a", AcquireOptions{})
+	inner := mustAcquire(t, l.Context(), c.Lock("a"), AcquireOptions{})
 	mustRelease(t, inner)
 	if n := c.Stats().Renewals; n != 1 {
 		t.Errorf("%d locks renewed after a partial release, want 1", n)
@@ -659,8 +659,8 @@ func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	fixed := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	watched := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
+	fixed := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	watched := mustAcquire(t, fixed.Context(), c.Lock("a"), AcquireOptions{})
 	if n := c.Stats().Renewals; n != 1 {
 		t.Errorf("Renewals = %d with a watchdog lease, want 1", n)
 	}
@@ -668,7 +668,7 @@ func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("Renewals = %d without a watchdog lease, want 0", n)
 	}
-	second := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
+	second := mustAcquire(t, fixed.Context(), c.Lock("a"), AcquireOptions{})
 	second.StopRenewal()
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("Renewals = %d after StopRenewal, want 0", n)
@@ -720,11 +720,11 @@ func TestWatchdog_ZeroAfterRelease(t *testing.T) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
 	ctx := WithOwner(bg)
-	l := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	l := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	held := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	mustReceive(t, "a renewal to be sent", held.Hit())
 	mustRelease(t, l)
-	next := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	next := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	held.Release()
 	mustReceive(t, "the reply to the renewal", held.Done())
 
@@ -750,7 +750,7 @@ func TestWatchdog_ZeroDuringRelease(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	renewal := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	mustReceive(t, "a renewal to be sent", renewal.Hit())
 	zero := countCommands(proxy, runsScript(renewScript))
@@ -803,7 +803,7 @@ func TestWatchdog_Batches(t *testing.T) {
 	const n, rounds = 300, 2
 	leases := make([]*Lease, n)
 	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+		leases[i] = mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{})
 	}
 	scripts := countCommands(proxy, runsScript(renewScript))
 	for range rounds {
@@ -845,7 +845,7 @@ func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
 	leases := make(map[string]*Lease)
 	for i := range 40 {
 		name := fmt.Sprint("lock:", i)
-		leases[name] = mustAcquire(t, c, name, AcquireOptions{})
+		leases[name] = mustAcquire(t, bg, c.Lock(name), AcquireOptions{})
 	}
 	const bad = "lock:7"
 	if err := fx.rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
@@ -885,7 +885,7 @@ func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
 	alone := countCommands(proxy, func(args []string) bool { return runsScript(renewScript)(args) && args[2] == "1" })
 	leases := make([]*Lease, 30)
 	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+		leases[i] = mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{})
 	}
 	mustReceive(t, "a refused batch", refused.Hit())
 	for range 2 {
@@ -913,7 +913,7 @@ func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
 	})
 	leases := make([]*Lease, n)
 	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
+		leases[i] = mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{})
 	}
 	fx.srv.Save(t)
 	fx.srv.Kill(t)
@@ -934,7 +934,7 @@ func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second))
 	proxy.OnEvery(runsScript(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
 	tries := countCommands(proxy, runsScript(renewScript))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	left, begun := l.Remaining(), time.Now()
 	wantLost(t, l)
 	if took := time.Since(begun); took < left || took > left+patience/4 {

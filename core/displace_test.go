@@ -17,12 +17,12 @@ func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 	eachExclusiveKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
 		fx := newRedis(t)
 		c := fx.newLocks(t)
-		old := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
-		fixed := mustTake(t, old.Context(), lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+		old := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
+		fixed := mustAcquire(t, old.Context(), lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
-		lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
 		for _, l := range []*Lease{old, fixed} {
 			wantErr(t, "the lease of the hold that vanished", l.Err(), ErrLockLost)
 			wantErr(t, "the cause of its context's end", context.Cause(l.Context()), ErrLockLost)
@@ -45,16 +45,16 @@ func TestAcquire_EndsTheOtherSide(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	vanish()
-	read := mustTake(t, bg, l.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, l.Read(), AcquireOptions{})
 	wantErr(t, "the writer", write.Err(), ErrLockLost)
 
-	other := mustTake(t, bg, l.Read(), AcquireOptions{})
+	other := mustAcquire(t, bg, l.Read(), AcquireOptions{})
 	wantHeld(t, read)
 
 	vanish()
-	write = mustTake(t, bg, l.Write(), AcquireOptions{})
+	write = mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	wantErr(t, "a reader", read.Err(), ErrLockLost)
 	wantErr(t, "the other reader", other.Err(), ErrLockLost)
 	wantHeld(t, write)
@@ -68,7 +68,7 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	other := fx.newLocks(t)
-	blocker := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+	blocker := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
 	late := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	fx.eventuallyQueued(t, "a", 1)
 	held := proxy.OnMatch(1, runsScript(fairAcquireScript), redistest.HoldReply)
@@ -77,7 +77,7 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	faster := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	faster := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	held.Release()
 	r := mustReceive(t, "the late Acquire to return", late)
 	wantErr(t, "the late Acquire", r.err, ErrLockLost)
@@ -92,7 +92,7 @@ func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	l := c.FairLock("a")
-	first := mustTake(t, bg, l, AcquireOptions{})
+	first := mustAcquire(t, bg, l, AcquireOptions{})
 
 	// The heir is the first waiter of the process, but the second in Redis's queue.
 	enqueues := proxy.OnMatch(2, runsScript(fairAcquireScript), redistest.HoldRequest)

@@ -49,12 +49,12 @@ func TestErrors_EndedLease(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	released := mustAcquire(t, c, "released", AcquireOptions{LeaseTime: time.Minute})
+	released := mustAcquire(t, bg, c.Lock("released"), AcquireOptions{LeaseTime: time.Minute})
 	mustRelease(t, released)
-	lost := mustAcquire(t, c, "lost", AcquireOptions{LeaseTime: time.Minute})
+	lost := mustAcquire(t, bg, c.Lock("lost"), AcquireOptions{LeaseTime: time.Minute})
 	mustForce(t, c.Lock("lost"))
 	closing := newUncheckedLocks(t, fx.srv.Client(t))
-	ended := mustAcquire(t, closing, "closed", AcquireOptions{LeaseTime: time.Minute})
+	ended := mustAcquire(t, bg, closing.Lock("closed"), AcquireOptions{LeaseTime: time.Minute})
 	over, cancel := context.WithCancel(bg)
 	cancel()
 	if err := closing.Close(over); !errors.Is(err, context.Canceled) {
@@ -79,7 +79,7 @@ func TestErrors_Context(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	cause := errors.New("the client hung up")
 	for name, tc := range map[string]struct {
 		make  func() (context.Context, context.CancelFunc)
@@ -149,7 +149,7 @@ func TestErrors_ContextWhileWaiting(t *testing.T) {
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t)
 			other := fx.newLocks(t)
-			held := mustAcquire(t, other, "a", AcquireOptions{})
+			held := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 			awaitMoment := func() { fx.eventuallySubscribed(t, "a") }
 			if !test.isSubscribed {
 				subscribe := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
@@ -173,7 +173,7 @@ func TestErrors_ContextWhileWaiting(t *testing.T) {
 				t.Errorf("%d wait", n)
 			}
 			mustRelease(t, held)
-			mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -196,7 +196,7 @@ func TestErrors_StillHeld(t *testing.T) {
 		if !wait {
 			opts.WaitTime = 0
 		}
-		for len(waiting) > 0 { // mustTake may have waited
+		for len(waiting) > 0 { // mustAcquire may have waited
 			<-waiting
 		}
 		result := acquireAsync(ctx, l, opts)
@@ -211,7 +211,7 @@ func TestErrors_StillHeld(t *testing.T) {
 		return err
 	}
 
-	ours := mustAcquire(t, c, "ours", AcquireOptions{})
+	ours := mustAcquire(t, bg, c.Lock("ours"), AcquireOptions{})
 	fx.lockAsStranger(t, time.Hour, "theirs")
 	fx.lockAsStranger(t, 0, "endless")
 	for _, name := range []string{"ours", "theirs", "endless"} {
@@ -240,7 +240,7 @@ func TestErrors_StillHeld(t *testing.T) {
 
 	// Readers only block writers.
 	rw := c.ReadWriteLock("read")
-	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	for _, wait := range []bool{true, false} {
 		reply := proxy.OnMatch(1, runsScript(readAcquireScript), redistest.HoldReply)
 		if err := leave("a second reader", rw.Read(), wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
@@ -251,7 +251,7 @@ func TestErrors_StillHeld(t *testing.T) {
 	wantErr(t, "a writer", leave("a writer", rw.Write(), true, waiting), ErrStillHeld)
 	mustRelease(t, read)
 	// The second readers that left may have been granted it: what they left behind goes first.
-	write := mustTake(t, bg, rw.Write(), AcquireOptions{WaitTime: patience})
+	write := mustAcquire(t, bg, rw.Write(), AcquireOptions{WaitTime: patience})
 	wantErr(t, "a reader", leave("a reader", rw.Read(), true, waiting), ErrStillHeld)
 	mustRelease(t, write)
 
@@ -274,7 +274,7 @@ func TestErrors_CommandTimeout(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
-	lease := mustAcquire(t, c, "held", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{LeaseTime: time.Minute})
 	proxy.Stall()
 	_, acquire := c.Lock("a").Acquire(bg, long)
 	_, query := c.Lock("a").IsLocked(bg)
@@ -345,7 +345,7 @@ func TestErrors_LogNames(t *testing.T) {
 				return err
 			}
 
-			lease := mustAcquire(t, c, secret, AcquireOptions{LeaseTime: time.Minute})
+			lease := mustAcquire(t, bg, c.Lock(secret), AcquireOptions{LeaseTime: time.Minute})
 			note(acquire(bg, AcquireOptions{}))
 			note(acquire(bg, AcquireOptions{WaitTime: 10 * time.Millisecond}))
 			note(acquire(bg, AcquireOptions{WaitTime: -5}))
@@ -364,7 +364,7 @@ func TestErrors_LogNames(t *testing.T) {
 			note(err)
 			fx.rdb.Del(bg, secret)
 			eventually(t, "the clean-up of the first lease", func() bool { return c.Stats().Cleanups == 0 })
-			lease = mustAcquire(t, c, secret, AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
+			lease = mustAcquire(t, bg, c.Lock(secret), AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
 			proxy.Cut()
 			note(acquire(lease.Context(), AcquireOptions{LeaseTime: time.Second}))
 			note(acquire(bg, AcquireOptions{LeaseTime: time.Second}))

@@ -71,7 +71,7 @@ func TestFair_OrderOfExpiringLeases(t *testing.T) {
 // get it in that order. Each calls end with its lease.
 func (fx *redisFixture) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireOptions, end func(*Lease) error) {
 	t.Helper()
-	first := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	first := mustAcquire(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	var mu sync.Mutex
 	var order []int
 	var wg sync.WaitGroup
@@ -103,7 +103,7 @@ func TestFair_LongQueue(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	first := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	first := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	const n = 500
 	done := make(chan struct{})
 	go func() {
@@ -121,7 +121,7 @@ func TestFair_WaiterLeaves(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	_, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 200 * time.Millisecond})
 	wantErr(t, "one that waits for a while", err, ErrNotAcquired)
 	fx.eventuallyQueueLength(t, 0)
@@ -143,7 +143,7 @@ func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond))
-	lease := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
 	eventually(t, "the place in the queue", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
@@ -169,7 +169,7 @@ func TestFair_WaiterFailsDuringAPause(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
-	lease := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), long)
 	fx.eventuallyQueueLength(t, 1)
 	fx.srv.PauseClients(t, 8*time.Second)
@@ -178,7 +178,7 @@ func TestFair_WaiterFailsDuringAPause(t *testing.T) {
 	}
 	fx.eventuallyQueueLength(t, 0)
 	mustRelease(t, lease)
-	mustRelease(t, mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
 }
 
 // A dead head of the queue is passed over once its deadline passes, and the waiters behind it
@@ -196,7 +196,7 @@ func TestFair_HeadPastItsDeadline(t *testing.T) {
 	}
 	commands := countCommands(proxy, runsScript(fairAcquireScript))
 	wantErr(t, "one that does not wait", tryAcquire(c.FairLock("a")), ErrNotAcquired)
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	if now := time.Now().UnixMilli(); now < dead {
 		t.Errorf("passed over %d ms too early", dead-now)
 	}
@@ -217,7 +217,7 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 			proxy := fx.srv.Proxy(t)
 			dying := newUncheckedLocks(t, proxy.Client(t), commandTimeout(3*time.Second))
 			living := fx.newLocks(t)
-			holder := mustTake(t, bg, dying.FairLock("a"), AcquireOptions{LeaseTime: lease})
+			holder := mustAcquire(t, bg, dying.FairLock("a"), AcquireOptions{LeaseTime: lease})
 			results := fx.queueWaiters(t, dying, dying, living)
 			proxy.Cut() // from now on Redis does not hear of it
 			if lease == 0 {
@@ -248,7 +248,7 @@ func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	other := fx.newLocks(t)
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
 	results := fx.queueWaiters(t, c, other)
 	proxy.Cut()
 	eventually(t, "Redis to notice", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
@@ -276,7 +276,7 @@ func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Minute))
 	other := fx.newLocks(t)
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
 	results := fx.queueWaiters(t, c, c, c, other)
 	eventually(t, "all to listen", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 4 })
 	proxy.Stall()
@@ -312,7 +312,7 @@ func TestFair_ThousandsOfDeadHeads(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	one, two := fx.newLocks(t), fx.newLocks(t)
-	holder := mustTake(t, bg, one.FairLock("a"), AcquireOptions{})
+	holder := mustAcquire(t, bg, one.FairLock("a"), AcquireOptions{})
 	bury := func(from, n int) {
 		pipe := fx.rdb.Pipeline()
 		for i := range n {
@@ -364,7 +364,7 @@ func TestFair_ManyLeaveTogether(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t)
-			holder := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+			holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 			released := countCommands(proxy, runsScript(fairReleaseScript))
 			ctx, leave := context.WithCancel(bg)
 			defer leave()
@@ -403,7 +403,7 @@ func TestFair_WaitTimeout(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
 	other := fx.newLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: 5 * time.Second})
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: 5 * time.Second})
 	results := fx.queueWaiters(t, c, other)
 	proxy.Stall()
 	mustReceive(t, "the lease to expire", holder.Done())
@@ -448,7 +448,7 @@ func TestFair_StrayDoesNotQueue(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
 	x := c.ops.Op(kinds.Fair.Acquire(c.settings(), kinds.Try{Key: "a", Wire: "stray:1", Lease: time.Minute, NotAfter: late}), patience)
 	answer, err := x.Run(redisop.Until{})
@@ -472,7 +472,7 @@ func TestFair_LostReply(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c, proxy := fx.newLossyLocks(t)
-			lease := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 			rule := proxy.OnMatch(nth, runsScript(fairAcquireScript), redistest.DropReply)
 			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 			mustReceive(t, "the reply to be lost", rule.Hit())
@@ -488,7 +488,7 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(never))
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	var pause time.Duration
 	eventually(t, "the waiter to sleep in the queue", func() bool {
@@ -516,7 +516,7 @@ func TestFair_KeepsItsPlace(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(50*time.Millisecond))
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	queue, deadlines := wire.FairQueue("a"), wire.FairDeadlines("a")
 	eventually(t, "the place in the queue", func() bool { return fx.rdb.LLen(bg, queue).Val() == 1 })
@@ -535,7 +535,7 @@ func TestFair_LongestCommandTimeout(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, commandTimeout(math.MaxInt64))
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: math.MaxInt64})
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: math.MaxInt64})
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	fx.eventuallyQueueLength(t, 1)
 	mustRelease(t, holder)
@@ -602,7 +602,7 @@ func (fx *redisFixture) fairCrowd(t *testing.T, n int) (results <-chan acquireRe
 func TestFair_CrowdPollsRarely(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	holder := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	const n = 300
 	results, proxy, first, last := fx.fairCrowd(t, n)
 	polls := countPolls(proxy)
@@ -622,18 +622,18 @@ func TestFair_CrowdPollsRarely(t *testing.T) {
 func TestFair_PollsWhileItDoesNotHear(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	holder := mustTake(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	const n = 100
 	results, proxy, first, last := fx.fairCrowd(t, n)
-	deaf := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "subscribe") }, redistest.CutBefore)
+	refused := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "subscribe") }, redistest.CutBefore)
 	fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
-	mustReceive(t, "its connection to be lost", deaf.Hit())
+	mustReceive(t, "its connection to be lost", refused.Hit())
 	polls := countPolls(proxy)
 	eventually(t, "the first to poll", func() bool { its, _ := polls.of(first); return its >= 12 })
 	if its, _ := polls.of(last); its < 4 {
 		t.Errorf("the last has polled %d times, and the first 12 times", its)
 	}
-	deaf.Remove()
+	refused.Remove()
 	mustRelease(t, holder)
 	for range n {
 		mustRelease(t, mustReceiveLease(t, "a waiter", results))

@@ -19,7 +19,7 @@ func TestFaults_RestartWithData(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, watchdogTimeout(15*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	fx.srv.Save(t)
 	fx.srv.Kill(t)
 	fx.srv.Restart(t)
@@ -41,12 +41,12 @@ func TestFaults_RestartWithoutData(t *testing.T) {
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		fx := newRedis(t)
 		c := fx.newLocks(t, watchdogTimeout(9*time.Second))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		fx.srv.Restart(t)
 		mustReceive(t, "the holder to be told", lease.Done())
 		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-		next := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		next := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		fx.eventuallyRenewed(t, "a")
 		wantHeld(t, next)
 		mustRelease(t, next)
@@ -61,7 +61,7 @@ func TestFaults_HolderCutOff(t *testing.T) {
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(4*time.Second))
 		other := fx.newLocks(t, pollInterval(never))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		waiter := acquireAsync(bg, kind.rival(other, "a"), forever)
 		eventuallyWaiting(t, other)
 		proxy.Cut()
@@ -87,7 +87,7 @@ func TestFaults_Frozen(t *testing.T) {
 			fx := newRedis(t)
 			c := fx.newLocks(t, watchdogTimeout(lease))
 			other := fx.newLocks(t, commandTimeout(patience))
-			held := mustAcquire(t, c, "a", opts)
+			held := mustAcquire(t, bg, c.Lock("a"), opts)
 			fx.srv.Freeze(t)
 			frozen := time.Now()
 			result := acquireAsync(bg, other.Lock("a"), forever)
@@ -212,7 +212,7 @@ func TestFaults_CallerLeavesBetweenAttempts(t *testing.T) {
 	}
 	lost.Remove()
 	for _, name := range []string{"a", "b", "c"} {
-		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, c.Lock(name), AcquireOptions{WaitTime: patience}))
 	}
 }
 
@@ -228,7 +228,7 @@ func TestFaults_ManyLevelsReleased(t *testing.T) {
 			ctx := WithOwner(bg)
 			var levels []*Lease
 			for range 12 {
-				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
+				levels = append(levels, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{}))
 			}
 			proxy.Stall()
 			begun := time.Now()
@@ -251,10 +251,10 @@ func TestFaults_ManyLevelsReleased(t *testing.T) {
 			})
 			for _, l := range levels[:remain] {
 				wantHeld(t, l)
-				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
+				mustRelease(t, mustAcquire(t, l.Context(), c.Lock("a"), AcquireOptions{}))
 				mustRelease(t, l)
 			}
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }

@@ -247,7 +247,7 @@ func TestFaultTable_Holder(t *testing.T) {
 			fx := newRedis(t)
 			fx.inboxes = true
 			c, proxy := fx.newLossyLocks(t, watchdogTimeout(patience))
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			if row.failure == "`WRONGTYPE`" { // it proves that the lock is lost
 				if err := fx.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
 					t.Fatal(err)

@@ -54,7 +54,7 @@ func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 	if len(tokens) != 60 {
 		t.Errorf("%d tokens, want 60", len(tokens))
 	}
-	plain := mustAcquire(t, clients[0], "b", AcquireOptions{})
+	plain := mustAcquire(t, bg, clients[0].Lock("b"), AcquireOptions{})
 	if token, ok := plain.Token(); ok || token != 0 {
 		t.Errorf("a plain lock has token %d", token)
 	}
@@ -66,11 +66,11 @@ func TestFenced_TokenAfterALostReply(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newLossyLocks(t)
-	first := mustTake(t, bg, c.FencedLock("a"), AcquireOptions{})
+	first := mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{})
 	before, _ := first.Token()
 	mustRelease(t, first)
 	proxy.OnMatch(1, runsScript(fencedAcquireScript), redistest.DropReply)
-	lease := mustTake(t, bg, c.FencedLock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{})
 	token, _ := lease.Token()
 	if counter := fx.rdb.Get(bg, wire.TokenCounter("a")).Val(); token <= before || counter != strconv.FormatUint(token, 10) {
 		t.Errorf("token %d after %d, with the counter at %s", token, before, counter)
@@ -108,7 +108,7 @@ func TestFenced_HandOverDrawsTheNextToken(t *testing.T) {
 	eachFencedKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
-		first := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		first := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
 		waiter := acquireAsync(bg, lock(c, "a"), forever)
 		eventuallyAsleep(t, c, "a")
 		handed := countCommands(proxy, runsHandOver())
@@ -118,7 +118,7 @@ func TestFenced_HandOverDrawsTheNextToken(t *testing.T) {
 		if handed() != 1 || tried() != 0 {
 			t.Errorf("%d hand-overs and %d attempts, want one hand-over", handed(), tried())
 		}
-		again := mustTake(t, second.Context(), lock(c, "a"), AcquireOptions{})
+		again := mustAcquire(t, second.Context(), lock(c, "a"), AcquireOptions{})
 		if before, token := mustToken(t, first), mustToken(t, second); token != before+1 || mustToken(t, again) != token {
 			t.Errorf("token %d after %d, and %d in the re-entry", token, before, mustToken(t, again))
 		}
@@ -144,15 +144,15 @@ func TestFenced_TokensGrowAcrossKindsAndLosses(t *testing.T) {
 	}
 	for _, name := range append(fencedLockKinds, fencedLockKinds...) {
 		lock := lockKinds[name].lock
-		forced := mustTake(t, bg, lock(holder, "a"), AcquireOptions{})
+		forced := mustAcquire(t, bg, lock(holder, "a"), AcquireOptions{})
 		wantGreater(forced)
 		mustForce(t, lock(other, "a"))
-		next := mustTake(t, bg, lock(other, "a"), AcquireOptions{})
+		next := mustAcquire(t, bg, lock(other, "a"), AcquireOptions{})
 		wantGreater(next)
 		wantLost(t, forced)
 		_ = forced.Release(bg)
 		fx.rdb.Del(bg, "a") // Another program may do that.
-		after := mustTake(t, bg, lock(holder, "a"), AcquireOptions{})
+		after := mustAcquire(t, bg, lock(holder, "a"), AcquireOptions{})
 		wantGreater(after)
 		wantErr(t, name+": the release of a lost hold", next.Release(bg), ErrLockLost)
 		mustRelease(t, after)
@@ -184,7 +184,7 @@ func TestFenced_CleanedUpTokensAreSkipped(t *testing.T) {
 		if err != nil || drawn == 0 {
 			t.Fatalf("the counter: %d, %v", drawn, err)
 		}
-		lease := mustTake(t, bg, lock(fx.newLocks(t), "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, lock(fx.newLocks(t), "a"), AcquireOptions{})
 		if token := mustToken(t, lease); token <= drawn {
 			t.Errorf("token %d, and %d was drawn before", token, drawn)
 		}
@@ -204,7 +204,7 @@ func TestFenced_Readers(t *testing.T) {
 	if _, err := c.ReadWriteLock("").Read().Fenced().Acquire(bg, AcquireOptions{}); !errors.Is(err, ErrInvalidName) {
 		t.Errorf("a fenced read side without a name: %v", err)
 	}
-	reader := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	reader := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	if token, ok := reader.Token(); ok {
 		t.Errorf("a reader has token %d", token)
 	}
@@ -212,8 +212,8 @@ func TestFenced_Readers(t *testing.T) {
 	wantErr(t, "a fenced writer inside a reader", err, ErrUpgrade)
 	mustRelease(t, reader)
 
-	writer := mustTake(t, bg, rw.Write().Fenced(), AcquireOptions{})
-	below := mustTake(t, writer.Context(), rw.Read(), AcquireOptions{})
+	writer := mustAcquire(t, bg, rw.Write().Fenced(), AcquireOptions{})
+	below := mustAcquire(t, writer.Context(), rw.Read(), AcquireOptions{})
 	token := mustToken(t, writer)
 	mustRelease(t, writer)
 	if mustToken(t, below) != token {
@@ -234,7 +234,7 @@ func TestFenced_Handles(t *testing.T) {
 	}
 	plain := c.FairLock("a")
 	plain.Fenced()
-	lease := mustTake(t, bg, plain, AcquireOptions{})
+	lease := mustAcquire(t, bg, plain, AcquireOptions{})
 	if token, ok := lease.Token(); ok {
 		t.Errorf("Fenced has changed its receiver, whose lease has token %d", token)
 	}

@@ -53,7 +53,7 @@ func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 			mustReceive(t, "Redis to grant the lock", held.Hit())
 
 			mustForce(t, kind.lock(c, "a"))
-			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
 			wantErr(t, "the Acquire that was forced", mustReceive(t, "Acquire to return", result).err, ErrLockLost)
 			wantHeld(t, lease)
@@ -72,7 +72,7 @@ func TestForceUnlock_GrantPastTheQueueOnItsWay(t *testing.T) {
 	mustReceive(t, "Redis to grant the lock", held.Hit())
 
 	mustForce(t, c.Lock("a"))
-	lease := mustTake(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	held.Release()
 	wantErr(t, "the Acquire that was forced", mustReceive(t, "Acquire to return", result).err, ErrLockLost)
 	wantHeld(t, lease)
@@ -92,7 +92,7 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 			other := fx.newLocks(t)
-			first := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+			first := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
 			eventuallyAsleep(t, c, "a")
 
@@ -101,7 +101,7 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 			go func() { released <- first.Release(bg) }()
 			mustReceive(t, "Redis to hand the lock on", held.Hit())
 			mustForce(t, kind.lock(c, "a"))
-			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
 			if err := mustReceive(t, "Release to return", released); err != nil {
 				t.Errorf("Release of a hold that was handed on: %v", err)
@@ -119,7 +119,7 @@ func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	other := fx.newLocks(t)
-	old := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
+	old := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
 	held := proxy.OnMatch(1, runsScript(forceScript), redistest.HoldRequest)
 	forced := make(chan error, 1)
 	go func() {
@@ -127,7 +127,7 @@ func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 		forced <- err
 	}()
 	mustReceive(t, "ForceUnlock to read the holders", held.Hit())
-	meanwhile := mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})
+	meanwhile := mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})
 	held.Release()
 	if err := mustReceive(t, "ForceUnlock to return", forced); err != nil {
 		t.Fatal(err)
@@ -152,8 +152,8 @@ func TestForceUnlock_WriterThatReads(t *testing.T) {
 			return l
 		}
 		owner := WithOwner(bg)
-		write := mustTake(t, owner, writing(c), AcquireOptions{})
-		read := mustTake(t, owner, c.ReadWriteLock("a").Read(), AcquireOptions{})
+		write := mustAcquire(t, owner, writing(c), AcquireOptions{})
+		read := mustAcquire(t, owner, c.ReadWriteLock("a").Read(), AcquireOptions{})
 		mustForce(t, writing(fx.newLocks(t)))
 		fx.wantFields(t, "a", nil)
 		mustForgetAll(t, write, read)
@@ -281,7 +281,7 @@ func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 func TestForceUnlockOwners_ReplyLost(t *testing.T) {
 	t.Parallel()
 	fx := newRedisWithInboxes(t)
-	lease := mustTake(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	owner := holdOf(lease).wire
 	c, proxy := fx.newLossyLocks(t)
 	proxy.OnMatch(1, runsScript(forceScript), redistest.DropReply)
@@ -298,7 +298,7 @@ func TestForceUnlockOwners_SomeReaders(t *testing.T) {
 	t.Parallel()
 	fx := newRedisWithInboxes(t)
 	read := fx.newLocks(t).ReadWriteLock("a").Read()
-	first, second := mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})
+	first, second := mustAcquire(t, bg, read, AcquireOptions{}), mustAcquire(t, bg, read, AcquireOptions{})
 	owner := holdOf(first).wire
 	forced, err := fx.newLocks(t).ForceUnlockOwners(bg, "a", "read", []string{owner})
 	if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 1 {

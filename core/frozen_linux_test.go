@@ -32,7 +32,7 @@ func TestHolderStandsStill(t *testing.T) {
 	holder.freeze(t)
 	leases := make(map[string]*Lease)
 	for name := range holderLocks {
-		leases[name] = mustAcquire(t, other, name, AcquireOptions{WaitTime: patience})
+		leases[name] = mustAcquire(t, bg, other.Lock(name), AcquireOptions{WaitTime: patience})
 	}
 	holder.thaw(t)
 	holder.writeLine(t, "go on")
@@ -84,7 +84,7 @@ func TestHelperHolder(t *testing.T) {
 	leases := make(map[string]*Lease)
 	bound := make(map[string]context.Context)
 	for name, opts := range holderLocks {
-		leases[name] = mustAcquire(t, c, name, opts)
+		leases[name] = mustAcquire(t, bg, c.Lock(name), opts)
 		ctx, unbind := leases[name].Bind(bg)
 		defer unbind()
 		bound[name] = ctx

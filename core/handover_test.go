@@ -44,7 +44,7 @@ func newHandover(t *testing.T, kind string, lease time.Duration, options ...func
 	s := &handoverFixture{redisFixture: newRedis(t)}
 	s.c, s.proxy = s.newProxiedLocks(t, append(options, pollInterval(time.Hour))...)
 	s.lock = func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }
-	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
+	s.holder = mustAcquire(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
 	ctx, leave := context.WithCancel(bg)
 	t.Cleanup(leave)
 	s.leave = leave
@@ -191,7 +191,7 @@ func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second), pollInterval(never))
-			holder := mustAcquire(t, c, "a", AcquireOptions{})
+			holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			waiter := acquireAsync(bg, c.Lock("a"), long)
 			eventuallyAsleep(t, c, "a")
 			proxy.OnMatch(1, runsHandOver(), action)
@@ -202,7 +202,7 @@ func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
 			if err := mustReceive(t, "the waiter to fail", waiter).err; err == nil {
 				t.Error("the waiter got the lock")
 			}
-			mustRelease(t, mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -432,7 +432,7 @@ func TestHandOver_NotWhileClosing(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "a waiter that has subscribed", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
 	handed := countCommands(proxy, runsHandOver())
@@ -467,7 +467,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t)
-			holder := mustTake(t, bg, kinds.held(c, "a"), AcquireOptions{})
+			holder := mustAcquire(t, bg, kinds.held(c, "a"), AcquireOptions{})
 			wanted := kinds.wanted(c, "a")
 			waiter := acquireAsync(bg, wanted, AcquireOptions{WaitTime: patience})
 			eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
@@ -509,7 +509,7 @@ func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newHandover(t, kind, 0)
-			another := mustAcquire(t, s.c, "b", AcquireOptions{})
+			another := mustAcquire(t, bg, s.c.Lock("b"), AcquireOptions{})
 			held, released := s.stopOnTheWay(t, redistest.HoldRequest)
 			renewal := s.proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
 			s.c.dog.RenewAll()
@@ -536,7 +536,7 @@ func TestHandOver_FairGoesToTheFirst(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t, pollInterval(never)), fx.newLocks(t, pollInterval(never))
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	queued := func(n int64) {
 		eventually(t, "the waiter to queue in Redis", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
 	}
@@ -576,7 +576,7 @@ func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 				t.Parallel()
 				fx := newRedis(t)
 				c, proxy := fx.newProxiedLocks(t, pollInterval(never))
-				lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+				lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 				waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
 				eventuallyAsleep(t, c, "a")
 				tries := countCommands(proxy, runsScript(kind.pass))
@@ -613,8 +613,8 @@ func TestHold_OnAFullRedis(t *testing.T) {
 			fx := newRedis(t)
 			c := fx.newLocks(t, watchdogTimeout(3*time.Second))
 			lock := kind.lock(c, "a")
-			outer := mustTake(t, bg, lock, AcquireOptions{})
-			inner := mustTake(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Minute})
+			outer := mustAcquire(t, bg, lock, AcquireOptions{})
+			inner := mustAcquire(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Minute})
 			var waiter <-chan acquireResult
 			if kind.pass != nil {
 				waiter = acquireAsync(bg, lock, AcquireOptions{WaitTime: patience})
@@ -646,7 +646,7 @@ func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(bg)
 	leaving := fx.queueWaitersWith(t, ctx, c)[0]
 	results := fx.queueWaiters(t, c, c)
@@ -753,7 +753,7 @@ func newOutcomeFixture(t *testing.T, kind string) *outcomeFixture {
 	fx := newRedis(t)
 	c := newUncheckedLocks(t, fx.srv.Client(t), pollInterval(time.Hour))
 	s := &handoverFixture{redisFixture: fx, c: c, lock: func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }}
-	s.holder = mustTake(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
+	s.holder = mustAcquire(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
 	ctx, leave := context.WithCancel(bg)
 	s.leave = leave
 	s.waiter = acquireAsync(ctx, s.lock(c), AcquireOptions{WaitTime: time.Hour, LeaseTime: time.Minute})
@@ -818,7 +818,7 @@ func TestHandOver_ToOneThatLeaves(t *testing.T) {
 	c := fx.newLocks(t)
 	given := 0
 	for range 1000 {
-		lease := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // what was handed over is released in the background
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}) // what was handed over is released in the background
 		ctx, leave := context.WithCancel(WithOwner(bg))
 		waiting := acquireAsync(ctx, c.Lock("a"), forever)
 		eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })

@@ -342,16 +342,10 @@ func releaseAsync(lease interface{ Release(context.Context) error }) <-chan erro
 	return released
 }
 
-// mustAcquire acquires a plain lock for a new owner.
-func mustAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) *Lease {
+// mustAcquire acquires a lock of any kind. With bg it is for a new owner.
+func mustAcquire(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) *Lease {
 	t.Helper()
-	return mustEnter(t, bg, c, name, opts)
-}
-
-// mustEnter acquires a plain lock for the owner in ctx.
-func mustEnter(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) *Lease {
-	t.Helper()
-	lease, err := c.Lock(name).Acquire(ctx, opts)
+	lease, err := l.Acquire(ctx, opts)
 	if err != nil {
 		t.Fatalf("Acquire: %v", err)
 	}
@@ -417,16 +411,6 @@ func (fx *redisFixture) expire(t testing.TB, key string, ttl time.Duration) {
 	if ok, err := fx.rdb.PExpire(bg, key, ttl).Result(); err != nil || !ok {
 		t.Fatalf("PEXPIRE %s: %v, %v", key, ok, err)
 	}
-}
-
-// mustTake acquires a lock of any kind.
-func mustTake(t testing.TB, ctx context.Context, l Locker, opts AcquireOptions) *Lease {
-	t.Helper()
-	lease, err := l.Acquire(ctx, opts)
-	if err != nil {
-		t.Fatalf("Acquire: %v", err)
-	}
-	return lease
 }
 
 // tryAcquire tries to acquire a lock for another owner, without waiting.

@@ -126,7 +126,7 @@ func TestLog_Faults(t *testing.T) {
 			allowLimited(t, fx)
 			var out lockedBuffer
 			c := fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out), commandTimeout(3*time.Second))
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+			mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 			if text := out.String(); text != "" {
 				t.Fatalf("logged while all is well: %s", text)
 			}
@@ -162,7 +162,7 @@ func TestLog_FaultOfWrites(t *testing.T) {
 	fx := newRedis(t)
 	var out lockedBuffer
 	c := fx.newLocks(t, logTo(&out))
-	held, other := mustAcquire(t, c, "held", AcquireOptions{}), mustAcquire(t, c, "other", AcquireOptions{})
+	held, other := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{}), mustAcquire(t, bg, c.Lock("other"), AcquireOptions{})
 	fx.rdb.ConfigSet(bg, "maxmemory", "1")
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
@@ -175,7 +175,7 @@ func TestLog_FaultOfWrites(t *testing.T) {
 	wantLines(t, &out, failing, 1)
 	wantLines(t, &out, again, 0)
 	fx.rdb.ConfigSet(bg, "maxmemory", "0")
-	mustRelease(t, mustTake(t, bg, c.FairLock("b"), AcquireOptions{})) // another kind of lock does
+	mustRelease(t, mustAcquire(t, bg, c.FairLock("b"), AcquireOptions{})) // another kind of lock does
 	wantLines(t, &out, again, 1)
 	mustRelease(t, held)
 }
@@ -188,7 +188,7 @@ func TestLog_LostReplies(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, logTo(&out))
 	for _, action := range []redistest.Action{redistest.CutBefore, redistest.CutAfter, redistest.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n"), redistest.ReplyWith("-TRYAGAIN slot\r\n")} {
 		proxy.On("EVALSHA", 1, action)
-		mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+		mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 	}
 	wantLines(t, &out, "locks", 0)
 }
@@ -236,13 +236,13 @@ func TestLog_FaultOfOneNode(t *testing.T) {
 	if _, err := c.Lock(here).Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
 	}
-	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(there), AcquireOptions{}))
 	wantLines(t, &out, failing, 1)
 	wantLines(t, &out, again, 0)
 	node.ConfigSet(bg, "maxmemory", "0")
-	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(there), AcquireOptions{}))
 	wantLines(t, &out, again, 0)
-	mustRelease(t, mustAcquire(t, c, here, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(here), AcquireOptions{}))
 	wantLines(t, &out, again, 1)
 	mustClose(t, c)
 }
@@ -253,7 +253,7 @@ func TestLog_PubSub(t *testing.T) {
 	fx := newRedis(t)
 	var out lockedBuffer
 	c := fx.newLocks(t, logTo(&out), pollInterval(100*time.Millisecond))
-	held := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{})
+	held := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the waiter to subscribe", func() bool { return c.Stats().Channels == 1 })
 	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`
@@ -287,7 +287,7 @@ func TestLog_SubscribeDenied(t *testing.T) {
 	fx := newRedis(t)
 	var out lockedBuffer
 	c := fx.newLocksOn(t, fx.newUser(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
-	held := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{})
+	held := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the line in the log", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
 	if line := wantLines(t, &out, "pub/sub connection lost", 1); !strings.Contains(line, "lacks a permission") || !strings.Contains(line, "'subscribe'") {

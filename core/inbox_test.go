@@ -42,11 +42,11 @@ func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 				t.Parallel()
 				fx := newRedisWithInboxes(t)
 				c := fx.newLocks(t, watchdogTimeout(time.Hour))
-				leases := []*Lease{mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
+				leases := []*Lease{mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
 				if name == "read" {
-					leases = append(leases, mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed}))
+					leases = append(leases, mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed}))
 				}
-				other := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
+				other := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
 				eventuallyListening(t, fx.rdb, c)
 				began := time.Now()
 				mustForce(t, lock(fx.newLocks(t), "a"))
@@ -71,7 +71,7 @@ func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
 	c, other := fx.newLocks(t), fx.newLocks(t)
 	best := time.Hour
 	for range 10 {
-		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 		eventuallyListening(t, fx.rdb, c)
 		began := time.Now()
 		mustForce(t, other.Lock("a"))
@@ -92,9 +92,9 @@ func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
 	c, owner := fx.newLocks(t), WithOwner(bg)
 	rw := c.ReadWriteLock("a")
 	leases := []*Lease{
-		mustTake(t, owner, rw.Write(), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, owner, rw.Read(), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, owner, rw.Write(), AcquireOptions{}),
+		mustAcquire(t, owner, rw.Write(), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, owner, rw.Read(), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, owner, rw.Write(), AcquireOptions{}),
 	}
 	eventuallyListening(t, fx.rdb, c)
 	mustForce(t, fx.newLocks(t).ReadWriteLock("a").Write())
@@ -112,9 +112,9 @@ func TestInbox_MessagesAreHints(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
 	asked := countCommands(proxy, runsScript(presentScript))
 	leases := []*Lease{
-		mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, bg, c.ReadWriteLock("rw").Write(), AcquireOptions{}),
-		mustTake(t, bg, c.ReadWriteLock("r").Read(), AcquireOptions{}),
+		mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, bg, c.ReadWriteLock("rw").Write(), AcquireOptions{}),
+		mustAcquire(t, bg, c.ReadWriteLock("r").Read(), AcquireOptions{}),
 	}
 	eventuallyListening(t, fx.rdb, c)
 	eventually(t, "the questions of the first subscription", func() bool { return asked() == 3 })
@@ -152,7 +152,7 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 			t.Parallel()
 			fx := newRedisWithInboxes(t)
 			c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
-			first := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
+			first := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
 			eventuallyListening(t, fx.rdb, c)
 			held := proxy.OnMatch(1, runsScript(kind.acquire), redistest.HoldReply)
 			result := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
@@ -179,7 +179,7 @@ func TestInbox_ReleaseMeanwhile(t *testing.T) {
 	t.Parallel()
 	fx := newRedisWithInboxes(t)
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	eventuallyListening(t, fx.rdb, c)
 	eventually(t, "the first question to be answered", func() bool { return proxy.Count("EVALSHA") >= 2 && len(c.inbox.locks.(*names).heldOf("a")) == 1 })
 
@@ -212,13 +212,13 @@ func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 		fx := newRedisWithInboxes(t)
 		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
 		verified := countCommands(proxy, runsScript(presentScript))
-		leases := []*Lease{mustTake(t, bg, c.Lock("watcheda"), AcquireOptions{})}
+		leases := []*Lease{mustAcquire(t, bg, c.Lock("watcheda"), AcquireOptions{})}
 		eventuallyListening(t, fx.rdb, c)
 		eventually(t, "the first hold to be verified", func() bool { return verified() == 1 })
 		for i := 1; i < n; i++ {
-			leases = append(leases, mustTake(t, bg, c.Lock("watched"+string(rune('a'+i))), AcquireOptions{}))
+			leases = append(leases, mustAcquire(t, bg, c.Lock("watched"+string(rune('a'+i))), AcquireOptions{}))
 		}
-		fixed := mustTake(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
+		fixed := mustAcquire(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
 		subscriptions := proxy.Count("SUBSCRIBE")
 		for _, key := range []string{"watcheda", "fixed"} { // nothing is published
 			if err := fx.rdb.Del(bg, key).Err(); err != nil {
@@ -293,7 +293,7 @@ func TestInbox_ListensWhileItHolds(t *testing.T) {
 		t.Fatalf("before the first hold: %q", got)
 	}
 	for range 2 {
-		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		eventuallyListening(t, fx.rdb, c)
 		if n := c.Stats().Channels; n != 0 {
 			t.Errorf("Stats counts %d channels", n)
@@ -314,7 +314,7 @@ func TestInbox_ComesAndGoes(t *testing.T) {
 		callers.Go(func() {
 			name := string(rune('a' + i))
 			for range 20 {
-				lease := mustTake(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+				lease := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Hour})
 				if _, err := other.Lock(name).ForceUnlock(bg); err != nil {
 					t.Error(err)
 				}
@@ -334,7 +334,7 @@ func TestInbox_ReturnsBeforeTheHubHasLeft(t *testing.T) {
 	before := &silent{confirmed: make(chan struct{}, 1)}
 	channel, _ := c.hub.SubscribeOwn(c.inbox.name, before)
 	mustReceive(t, "the subscription", before.confirmed)
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	mustForce(t, fx.newLocks(t).Lock("a"))
 	c.inbox.open.Store(false)
 	c.inbox.needed()
@@ -361,7 +361,7 @@ func TestInbox_Cluster(t *testing.T) {
 			for _, name := range []string{"a", "b", "c", "d"} { // in several slots
 				for kindName, kind := range allKinds {
 					name := fmt.Sprint(name, kindName, mode)
-					lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{LeaseTime: time.Hour})
+					lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{LeaseTime: time.Hour})
 					eventually(t, "the client to listen", func() bool {
 						c.inbox.mu.Lock()
 						defer c.inbox.mu.Unlock()
@@ -394,7 +394,7 @@ func TestInbox_WithoutPermission(t *testing.T) {
 	c := fx.newLocksOn(t, connect(), logTo(&log), pollInterval(never))
 	c.pauses.listening = 5 * time.Millisecond
 	other := fx.newLocksOn(t, connect())
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	eventually(t, "the warning", func() bool { return strings.Contains(log.String(), "+subscribe &reqlock:client:*") })
 	waiter := acquireAsync(bg, c.Lock("b"), AcquireOptions{WaitTime: patience})
 	mustRelease(t, mustReceiveLease(t, "b", waiter))
@@ -408,7 +408,7 @@ func TestInbox_WithoutPermission(t *testing.T) {
 	if err := fx.rdb.Do(bg, append(rules, "&reqlock:client:*")...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	lease = mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	eventuallyListening(t, fx.rdb, c)
 	mustForce(t, other.Lock("a"))
 	mustReceive(t, "the lease to end", lease.Done())

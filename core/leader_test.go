@@ -131,7 +131,7 @@ func TestRunWhileHeld_Refused(t *testing.T) {
 	}
 	wantErr(t, "an invalid name", RunWhileHeld(bg, c.Lock(""), never), ErrInvalidName)
 
-	held := mustAcquire(t, c, "a", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	ctx, cancel := context.WithCancelCause(bg)
 	done := make(chan error, 1)
 	go func() { done <- RunWhileHeld(ctx, c.Lock("a"), never) }()

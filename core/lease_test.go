@@ -19,7 +19,7 @@ func TestOwner_Contexts(t *testing.T) {
 	if WithOwner(one) != one {
 		t.Error("WithOwner of a context with an owner is another context")
 	}
-	lease := mustEnter(t, one, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, one, c.Lock("a"), AcquireOptions{})
 	enters := func(what string, ctx context.Context, want bool) {
 		t.Helper()
 		lease, err := c.Lock("a").Acquire(ctx, AcquireOptions{})
@@ -48,8 +48,8 @@ func TestOwner_Contexts(t *testing.T) {
 	free()
 	mustRelease(t, lease)
 	// An owner outlives its locks, and each of them ends for itself.
-	again := mustEnter(t, one, c, "a", AcquireOptions{})
-	other := mustEnter(t, one, c, "b", AcquireOptions{})
+	again := mustAcquire(t, one, c.Lock("a"), AcquireOptions{})
+	other := mustAcquire(t, one, c.Lock("b"), AcquireOptions{})
 	if holdOf(again) == holdOf(other) || holdOf(again).wire == holdOf(other).wire {
 		t.Error("two locks share a hold")
 	}
@@ -68,7 +68,7 @@ func TestBind(t *testing.T) {
 	parent, end := context.WithCancelCause(context.WithValue(bg, key{}, "kept"))
 	defer end(nil)
 
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := lease.Bind(parent)
 	if bound.Value(key{}) != "kept" {
 		t.Error("the values of the context are gone")
@@ -76,7 +76,7 @@ func TestBind(t *testing.T) {
 	if got, want := fmt.Sprint(bound), fmt.Sprint(parent)+".Bind"; got != want {
 		t.Errorf("it is printed as %q, want %q", got, want)
 	}
-	inner := mustEnter(t, bound, c, "a", AcquireOptions{})
+	inner := mustAcquire(t, bound, c.Lock("a"), AcquireOptions{})
 	mustRelease(t, inner)
 
 	// Not on release.
@@ -89,7 +89,7 @@ func TestBind(t *testing.T) {
 	free() // a second time does nothing
 
 	// On loss, with the cause, unless it was freed before.
-	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free = lease.Bind(parent)
 	other, freeOther := lease.Bind(bg)
 	gone, freeGone := lease.Bind(bg)
@@ -107,7 +107,7 @@ func TestBind(t *testing.T) {
 	late, freeLate := lease.Bind(parent)
 	wantErr(t, "bound to a lost lease", context.Cause(late), ErrLockLost)
 	freeLate()
-	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	mustRelease(t, lease)
 	late, freeLate = lease.Bind(parent)
 	if err := late.Err(); err != nil {
@@ -164,7 +164,7 @@ func TestBind_AskedLate(t *testing.T) {
 				t.Parallel()
 				parent, endParent := context.WithCancelCause(bg)
 				defer endParent(nil)
-				lease := mustAcquire(t, c, t.Name(), AcquireOptions{})
+				lease := mustAcquire(t, bg, c.Lock(t.Name()), AcquireOptions{})
 				bound, free := lease.Bind(parent)
 				defer free()
 				wantErr(t, "the error before the end", bound.Err(), nil)
@@ -187,7 +187,7 @@ func TestBind_AskedLate(t *testing.T) {
 func TestBind_Children(t *testing.T) {
 	t.Parallel()
 	c := newRedis(t).newLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := lease.Bind(bg)
 	defer free()
 	child, cancel := context.WithTimeout(bound, time.Hour)
@@ -205,7 +205,7 @@ func TestLeaseContext(t *testing.T) {
 	c := fx.newLocks(t)
 	type key struct{}
 	ctx, cancel := context.WithCancelCause(context.WithValue(bg, key{}, "kept"))
-	lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	if lease.Context().Value(key{}) != "kept" {
 		t.Error("the values of Acquire's context are gone")
 	}
@@ -242,7 +242,7 @@ func TestLeaseContext_OnDemand(t *testing.T) {
 	}
 	for want, end := range ends {
 		for range 20 {
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			contexts := make(chan context.Context, 4)
 			for range cap(contexts) {
 				go func() { contexts <- lease.Context() }()
@@ -261,7 +261,7 @@ func TestLeaseContext_OnDemand(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(bg)
-	lease := mustEnter(t, ctx, c, "both", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("both"), AcquireOptions{})
 	cancel()
 	mustRelease(t, lease)
 	wantErr(t, "the cause, where the caller's context has ended as well", context.Cause(lease.Context()), ErrReleased)
@@ -273,7 +273,7 @@ func TestRelease_Twice(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	for range 20 {
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		var mu sync.Mutex
 		var errs []error
 		var wg sync.WaitGroup
@@ -306,7 +306,7 @@ func TestStopRenewal(t *testing.T) {
 	fx := newRedis(t)
 	const watchdog = 6 * time.Second
 	c := fx.newLocks(t, watchdogTimeout(watchdog))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	lease.StopRenewal()
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d locks are renewed", n)
@@ -324,8 +324,8 @@ func TestStopRenewal(t *testing.T) {
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 
 	// Another lease of the same hold goes on being renewed.
-	outer := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // our clock is ahead of Redis's, by the margin
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}) // our clock is ahead of Redis's, by the margin
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	inner.StopRenewal()
 	mustReceive(t, "the one lease to end", inner.Done())
 	if err := outer.Err(); err != nil {
@@ -341,13 +341,13 @@ func TestMaxWaiters_Reentry(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	opts := AcquireOptions{WaitTime: patience, MaxWaiters: 1}
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), opts)
 	eventuallyWaiting(t, c)
 	_, err := c.Lock("a").Acquire(bg, opts)
 	wantErr(t, "one waiter too many", err, ErrTooManyWaiters)
-	mustRelease(t, mustEnter(t, holder.Context(), c, "a", opts))
-	mustRelease(t, mustAcquire(t, c, "b", opts))
+	mustRelease(t, mustAcquire(t, holder.Context(), c.Lock("a"), opts))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("b"), opts))
 	mustRelease(t, holder)
 	mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 }
@@ -393,7 +393,7 @@ func TestDo(t *testing.T) {
 		}
 	}
 
-	held := mustAcquire(t, c, "a", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	err = Do(bg, lock, AcquireOptions{}, func(context.Context) error { t.Error("fn ran without the lock"); return nil })
 	wantErr(t, "Do", err, ErrNotAcquired)
 	mustRelease(t, held)

@@ -26,13 +26,13 @@ type workload struct {
 
 // workloads are locks of every kind, and several at once. Some share a lock.
 func workloads() []workload {
-	var rooms []workload
+	var loads []workload
 	for _, name := range slices.Sorted(maps.Keys(lockKinds)) {
 		if kind := lockKinds[name]; !kind.shared {
-			rooms = append(rooms, workload{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
+			loads = append(loads, workload{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
 		}
 	}
-	return append(rooms,
+	return append(loads,
 		workload{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
 		workload{
 			names: []string{"write"},
@@ -113,9 +113,9 @@ func TestLoad_BrokenConnections(t *testing.T) {
 func asleep(o *Options) { o.PollInterval, o.WatchdogTimeout = time.Hour, time.Hour }
 
 func checkCrowd(t *testing.T, clients ...*Client) {
-	rooms := workloads()
+	loads := workloads()
 	inside := make(map[string]*sync.RWMutex) // whose mutexes are free whenever they are tried
-	for _, r := range rooms {
+	for _, r := range loads {
 		for _, name := range r.names {
 			inside[name] = new(sync.RWMutex)
 		}
@@ -223,7 +223,7 @@ func checkCrowd(t *testing.T, clients ...*Client) {
 		crowd.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 6))
 			for range 100 {
-				visit(clients[g%len(clients)], rooms[random.IntN(len(rooms))], random)
+				visit(clients[g%len(clients)], loads[random.IntN(len(loads))], random)
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func checkCrowd(t *testing.T, clients ...*Client) {
 func TestLoad_Close(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	rooms := workloads()
+	loads := workloads()
 	for round := range uint64(60) {
 		c := newUncheckedLocks(t, fx.srv.Client(t))
 		var crowd sync.WaitGroup
@@ -246,7 +246,7 @@ func TestLoad_Close(t *testing.T) {
 		for g := range uint64(16) {
 			crowd.Go(func() {
 				for random := rand.New(rand.NewPCG(round, g)); ; {
-					r := rooms[random.IntN(len(rooms))]
+					r := loads[random.IntN(len(loads))]
 					ctx, cancel := context.WithTimeout(bg, time.Duration(100+random.IntN(8000))*time.Microsecond)
 					l, err := r.lock(c).Acquire(ctx, forever)
 					cancel()

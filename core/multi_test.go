@@ -35,7 +35,7 @@ func TestMulti_AllOrNone(t *testing.T) {
 	c, other := fx.newLocks(t), fx.newLocks(t)
 	all := MultiLock(c.Lock("c"), c.Lock("a"), c.Lock("b"))
 	for range 3 {
-		lease := mustTake(t, bg, all, AcquireOptions{})
+		lease := mustAcquire(t, bg, all, AcquireOptions{})
 		fx.wantLocked(t, "a", "b", "c")
 		if got := lease.Name(); got != "multi(a, b, c)" || got != all.Name() {
 			t.Errorf("Name() = %q", got)
@@ -50,7 +50,7 @@ func TestMulti_AllOrNone(t *testing.T) {
 		wantErr(t, "a second Release", lease.Release(bg), ErrReleased)
 	}
 
-	busy := mustAcquire(t, other, "b", AcquireOptions{LeaseTime: time.Minute})
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
 	_, err := all.Acquire(bg, AcquireOptions{})
 	var held *NotAcquiredError
 	if !errors.As(err, &held) || held.Name != "b" || held.TTL < 30*time.Second {
@@ -111,7 +111,7 @@ func TestMulti_RedLockAndItsReaders(t *testing.T) {
 		readers = append(readers, c.ReadWriteLock("rw").Read())
 	}
 	red := RedLock(readers...)
-	mustRelease(t, mustTake(t, bg, MultiLock(red, readers[0], red), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, MultiLock(red, readers[0], red), AcquireOptions{}))
 	v.wantFree(t, "rw")
 }
 
@@ -148,11 +148,11 @@ func TestMulti_WaitsForTheFirst(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustAcquire(t, other, "a", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
 	eventuallyWaiting(t, c)
 	eventually(t, "b to be free", func() bool { return len(fx.hash(t, "b")) == 0 })
-	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, other.Lock("b"), AcquireOptions{}))
 	mustRelease(t, busy)
 	lease := mustReceiveLease(t, "the lock to be granted", waiting)
 	fx.wantLocked(t, "a", "b")
@@ -172,10 +172,10 @@ func TestMulti_GivesUpTheFirst(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
 	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
-	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
+	mustRelease(t, mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience})) // its holder waits for ever
 	eventually(t, "it to hold a and wait for b again", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
 	mustRelease(t, mustReceiveLease(t, "the lock to be granted", waiting))
@@ -186,7 +186,7 @@ func TestMulti_LeaseCountsFromTheLast(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
 	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
@@ -203,7 +203,7 @@ func TestMulti_GivesUp(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	all := MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c"))
 
 	const wait = 150 * time.Millisecond
@@ -263,7 +263,7 @@ func TestMulti_EndedContext(t *testing.T) {
 		}
 
 		for _, l := range []Locker{single, multi} {
-			busy := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
+			busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience})
 			ctx, cancel := context.WithCancelCause(bg)
 			waiting := acquireAsync(ctx, l, forever)
 			eventuallyWaiting(t, c)
@@ -284,7 +284,7 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 			all := newMasters(t, 2)
 			x, y := all[0].newLocks(t), all[1].newLocks(t)
 			other := all[0].newLocks(t)
-			whole := mustTake(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
+			whole := mustAcquire(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
 			bound, unbind := whole.Bind(context.WithValue(bg, lineage.Key{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
@@ -314,7 +314,7 @@ func TestMulti_EndsWithTheFirst(t *testing.T) {
 	hands := stoppedClock()
 	c, slow := fx.newLocks(t), fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 	const lease = time.Minute
-	whole := mustTake(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
+	whole := mustAcquire(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
 	if got, most := whole.Remaining(), lease-clock.Margin(lease); got <= 0 || got > most {
 		t.Errorf("Remaining() = %s, want up to %s", got, most)
 	}
@@ -339,10 +339,10 @@ func TestMulti_Expires(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
-	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
+	fixed := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	fixed.StopRenewal() // does nothing
 	wantLost(t, fixed)
-	watched := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
+	watched := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
 	wantErr(t, "Extend", watched.Extend(bg, time.Minute), ErrInvalidOptions)
 	fx.eventuallyRenewed(t, "a")
 	fx.eventuallyRenewed(t, "b")
@@ -360,13 +360,13 @@ func TestMulti_Reentry(t *testing.T) {
 	a, bb := c.Lock("a"), c.Lock("b")
 	for _, wait := range []time.Duration{0, patience} {
 		opts := AcquireOptions{WaitTime: wait}
-		lease := mustTake(t, bg, MultiLock(a, bb, MultiLock(bb, a), a), opts)
+		lease := mustAcquire(t, bg, MultiLock(a, bb, MultiLock(bb, a), a), opts)
 		ctx := lease.Context()
 		wantHoldCount(t, ctx, a, 3)
 		wantHoldCount(t, ctx, bb, 2)
-		inner := mustTake(t, ctx, MultiLock(bb, a), opts)
+		inner := mustAcquire(t, ctx, MultiLock(bb, a), opts)
 		bound, unbind := inner.Bind(bg)
-		one := mustTake(t, bound, a, opts)
+		one := mustAcquire(t, bound, a, opts)
 		wantHoldCount(t, ctx, a, 5)
 		mustRelease(t, one)
 		unbind()
@@ -417,7 +417,7 @@ func TestMulti_EveryKind(t *testing.T) {
 			for _, lease := range leases {
 				mustRelease(t, lease)
 			}
-			mustRelease(t, mustTake(t, bg, whole(c), AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, whole(c), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -428,7 +428,7 @@ func TestMulti_OtherLockers(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	for range 20 {
-		lease := mustTake(t, bg, MultiLock(c.Lock("a"), wrapped{c.Lock("a")}, wrapped{MultiLock(c.Lock("b"), c.Lock("a"))}), AcquireOptions{})
+		lease := mustAcquire(t, bg, MultiLock(c.Lock("a"), wrapped{c.Lock("a")}, wrapped{MultiLock(c.Lock("b"), c.Lock("a"))}), AcquireOptions{})
 		wantHoldCount(t, lease.Context(), c.Lock("a"), 3)
 		mustRelease(t, lease)
 	}
@@ -461,7 +461,7 @@ func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 			clients = append(clients, newUncheckedLocks(t, fx.srv.Client(t), commandTimeout(3*time.Second)))
 		}
 	}
-	lease := mustTake(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
 	all[0].srv.Kill(t)
 	all[2].srv.Kill(t)
 	err := lease.Release(bg)
@@ -492,7 +492,7 @@ func TestMulti_LogNames(t *testing.T) {
 			RedLock(shows.Lock("a"), one.other.Lock("b"), shows.Lock("c")),
 			MultiLock(MultiLock(shows.Lock("a"), one.other.Lock("b")), shows.Lock("c")),
 		} {
-			lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience}) // the rest of a RedLock goes in the background
+			lease := mustAcquire(t, bg, l, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience}) // the rest of a RedLock goes in the background
 			if err := lease.Release(bg); err != nil {
 				t.Fatal(err)
 			}
@@ -529,7 +529,7 @@ func TestMulti_ClosedClient(t *testing.T) {
 	all := newMasters(t, 2)
 	x, y := all[0].newLocks(t), newUncheckedLocks(t, all[1].srv.Client(t))
 	m := MultiLock(y.Lock("b"), x.Lock("a"))
-	lease := mustTake(t, bg, m, AcquireOptions{})
+	lease := mustAcquire(t, bg, m, AcquireOptions{})
 	gone, cancel := context.WithCancel(bg)
 	cancel()
 	if err := y.Close(gone); err == nil {
@@ -551,7 +551,7 @@ func TestMulti_OneOfManyWins(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), AcquireOptions{})
+	busy := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), AcquireOptions{})
 	var got atomic.Pointer[Lease]
 	try := func(want int32, opts AcquireOptions) {
 		t.Helper()
@@ -585,8 +585,8 @@ func TestMulti_WaitsForALeaseToEnd(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, other := fx.newLocks(t), fx.newLocks(t)
-	busy := mustAcquire(t, other, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-	lease := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
+	busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	lease := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
 	wantErr(t, "the lease before", busy.Err(), ErrLockLost)
 	mustRelease(t, lease)
 }

@@ -23,7 +23,7 @@ func TestObserver(t *testing.T) {
 	ctx := context.WithValue(bg, spyKey{}, "the caller's")
 	acquire := func(ctx context.Context, opts AcquireOptions) *Lease {
 		t.Helper()
-		return mustEnter(t, ctx, c, "a", opts)
+		return mustAcquire(t, ctx, c.Lock("a"), opts)
 	}
 
 	lease := acquire(ctx, AcquireOptions{})
@@ -141,11 +141,11 @@ func TestObserver_MayCallBack(t *testing.T) {
 			Released: look("released"), Lost: look("lost"),
 		}
 	})
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 3 * time.Second})
 	wantErr(t, "Acquire", err, ErrNotAcquired)
 	mustRelease(t, lease)
-	lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
 	mustReceive(t, "the lease to be lost", lease.Done())
 	for _, want := range []string{"acquired", "waiting", "not acquired", "released", "acquired", "lost"} {
 		if got := mustReceive(t, want, calls); got != want {
@@ -194,7 +194,7 @@ func TestObserver_Panics(t *testing.T) {
 
 			free, opts := func() {}, AcquireOptions{}
 			if tc.waits {
-				lease := mustTake(t, bg, tc.lock(fx.newLocks(t)), AcquireOptions{})
+				lease := mustAcquire(t, bg, tc.lock(fx.newLocks(t)), AcquireOptions{})
 				free, opts = func() { mustRelease(t, lease) }, forever
 			}
 			func() {
@@ -208,7 +208,7 @@ func TestObserver_Panics(t *testing.T) {
 			}()
 			over.Store(true)
 			free()
-			mustRelease(t, mustTake(t, bg, tc.lock(c), AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, tc.lock(c), AcquireOptions{WaitTime: patience}))
 		})
 	}
 
@@ -223,7 +223,7 @@ func TestObserver_Panics(t *testing.T) {
 				}
 			}
 		})
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		func() {
 			defer func() {
 				if r := recover(); r != "thrown" {

@@ -600,7 +600,7 @@ func TestOnce_Refused(t *testing.T) {
 		"a fair lock":  c.FairLock("b"),
 		"a write lock": c.ReadWriteLock("b").Write(),
 	} {
-		other := mustTake(t, bg, l, AcquireOptions{})
+		other := mustAcquire(t, bg, l, AcquireOptions{})
 		wantErr(t, name, (&OnceLease{other}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 		mustRelease(t, other)
 	}

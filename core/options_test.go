@@ -55,7 +55,7 @@ func TestAcquireOptions_Refused(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	commands := countCommands(proxy, runsScript())
-	held := mustAcquire(t, c, "held", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
 	for field, opts := range map[string][]AcquireOptions{
 		"WaitTime":   {{WaitTime: -2}, {WaitTime: -time.Second}, {WaitTime: math.MinInt64}},
 		"LeaseTime":  {{LeaseTime: -1}, {LeaseTime: -time.Second}, {LeaseTime: 1}, {LeaseTime: time.Millisecond - 1}},
@@ -82,7 +82,7 @@ func TestOptions_LongestDurations(t *testing.T) {
 	const forever = time.Duration(math.MaxInt64)
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: forever})
 	wantErr(t, "another's Acquire", tryAcquire(c.Lock("a")), ErrNotAcquired)
 	for what, d := range map[string]time.Duration{
 		"a waiter's first pause":             untilExpiry(forever, c.reliedPause(false)),
@@ -183,7 +183,7 @@ func TestNames_CrossSlots(t *testing.T) {
 			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
 				t.Errorf("%s %q: %v", kindName, name, err)
 			}
-			mustRelease(t, mustTake(t, bg, kind.lock(single, name), AcquireOptions{}))
+			mustRelease(t, mustAcquire(t, bg, kind.lock(single, name), AcquireOptions{}))
 		}
 		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
 			if err := c.checkSlot(name); err != nil {
@@ -211,7 +211,7 @@ func TestNames_Mapper(t *testing.T) {
 		}
 	})
 	l := fx.subscribe(t, "redisson_lock__channel:{shop:a}")
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	fx.wantFields(t, "shop:a", map[string]string{holdOf(lease).wire: "1"})
 	if lease.Name() != "a" {
 		t.Errorf("Name %q, want a", lease.Name())

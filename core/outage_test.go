@@ -111,14 +111,14 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 	for name, outageOf := range outages {
 		for what, test := range map[string]func(t *testing.T, fx *redisFixture, c *Client, o *absence){
 			"release": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{})
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 				o.begin()
 				mustRelease(t, lease)
 				fx.wantFree(t, "a")
 			},
 			"release of a level": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
-				outer := mustAcquire(t, c, "a", AcquireOptions{})
-				inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+				outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+				inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 				o.begin()
 				mustRelease(t, inner)
 				wantHoldCount(t, outer.Context(), c.Lock("a"), 1)
@@ -136,7 +136,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				fx.rdb.FlushAll(bg)
 			},
 			"hand-over": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{})
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
 					e := c.names.open("a")
@@ -148,7 +148,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				mustRelease(t, mustReceiveLease(t, "the waiter to be handed the lock", waiting))
 			},
 			"extension": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 				o.begin()
 				if err := lease.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
@@ -156,7 +156,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				mustRelease(t, lease)
 			},
 			"acquire": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
-				mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+				mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 				o.begin()
 				for i := range refusals {
 					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
@@ -189,7 +189,7 @@ func TestRedisStaysAway(t *testing.T) {
 	fx := newRedis(t)
 	const timeout = time.Second
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	rule := proxy.OnEvery(runsScript(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
 	began := time.Now()
 	err := lease.Release(bg)
@@ -229,7 +229,7 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 		fx := newRedis(t)
 		var retries atomic.Int64
 		c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(time.Second))
-		holder := mustTake(t, bg, kind.rival(fx.newLocks(t), "a"), AcquireOptions{})
+		holder := mustAcquire(t, bg, kind.rival(fx.newLocks(t), "a"), AcquireOptions{})
 		before := acquireAsync(bg, kind.lock(c, "a"), forever)
 		eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 		proxy.Cut()
@@ -358,7 +358,7 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	rw := c.ReadWriteLock("a")
-	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	for what, test := range map[string]struct {
 		ctx  context.Context
 		lock Locker

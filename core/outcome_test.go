@@ -32,7 +32,7 @@ func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 				t.Fatalf("PUBLISH: %v, want NOPERM", err)
 			}
 
-			lease := mustAcquire(t, holder, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, holder.Lock("a"), AcquireOptions{})
 			next := acquireAsync(bg, waiter.Lock("a"), AcquireOptions{WaitTime: patience})
 			eventually(t, "the waiter to subscribe", func() bool { return waiter.Stats().Channels == 1 })
 			mustRelease(t, lease)
@@ -55,7 +55,7 @@ func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
-	held := mustAcquire(t, c, "held", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
 	fx.loadScripts(t)
 	if err := fx.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestFullRedis(t *testing.T) {
 	if err := fx.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	again := mustAcquire(t, c, "new", AcquireOptions{})
+	again := mustAcquire(t, bg, c.Lock("new"), AcquireOptions{})
 	mustRelease(t, again)
 }
 
@@ -88,14 +88,14 @@ func TestSlotMigration_LocksWork(t *testing.T) {
 	t.Cleanup(func() { checkIdleAndClose(t, c, nodes.from) })
 
 	// All keys are in one slot. Two stay, one moves, and one is created on the target.
-	stays := []*Lease{mustAcquire(t, c, "{slot}stays:1", AcquireOptions{}), mustAcquire(t, c, "{slot}stays:2", AcquireOptions{})}
-	moves := mustAcquire(t, c, "{slot}moves", AcquireOptions{})
+	stays := []*Lease{mustAcquire(t, bg, c.Lock("{slot}stays:1"), AcquireOptions{}), mustAcquire(t, bg, c.Lock("{slot}stays:2"), AcquireOptions{})}
+	moves := mustAcquire(t, bg, c.Lock("{slot}moves"), AcquireOptions{})
 	nodes.begin(t, wire.Slot("{slot}"))
 	nodes.move(t, "{slot}moves")
-	taken := mustAcquire(t, c, "{slot}new", AcquireOptions{})
+	taken := mustAcquire(t, bg, c.Lock("{slot}new"), AcquireOptions{})
 	all := append(stays, moves, taken)
 	for _, lease := range all {
-		inner := mustEnter(t, lease.Context(), c, lease.Name(), AcquireOptions{})
+		inner := mustAcquire(t, lease.Context(), c.Lock(lease.Name()), AcquireOptions{})
 		mustRelease(t, inner)
 	}
 
@@ -199,7 +199,7 @@ func TestReply_OddOnesToTheHolder(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t)
 	for _, raw := range []string{"$-1\r\n", "_\r\n", ":-2\r\n", "+OK\r\n", "*0\r\n", "*1\r\n:1\r\n"} {
 		t.Run(strconv.Quote(raw), func(t *testing.T) {
-			lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 			proxy.OnMatch(1, runsScript(updateScript), redistest.ReplyWith(raw))
 			if _, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{}); err == nil || errors.Is(err, ErrLockLost) {
 				t.Errorf("re-entry: %v, want an error other than ErrLockLost", err)
@@ -226,7 +226,7 @@ func TestReply_RefusalCarriesTTL(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	var held *NotAcquiredError
 	if !errors.As(err, &held) || held.TTL > time.Hour || held.TTL < time.Hour-patience {
@@ -292,9 +292,9 @@ func TestOutcome_ScriptFlush(t *testing.T) {
 	texts := func() int { return proxy.Count("EVAL") }
 
 	forget()
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	forget()
-	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{})
+	inner := mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{})
 	fx.wantCount(t, lease, 2)
 	forget()
 	n := texts()
@@ -313,9 +313,9 @@ func TestOutcome_ScriptFlush(t *testing.T) {
 	}
 	// Redis knows the scripts again, so the client sends no text twice.
 	unwatched := AcquireOptions{LeaseTime: time.Hour} // no renewal comes in between
-	mustRelease(t, mustAcquire(t, c, "a", unwatched))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), unwatched))
 	n = texts()
-	mustRelease(t, mustAcquire(t, c, "a", unwatched))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), unwatched))
 	if texts() != n {
 		t.Error("the client sent the text of a script that Redis knows")
 	}
@@ -334,7 +334,7 @@ func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 			for n := range 3 {
 				proxy.OnMatch(n+1, runsScript(), busy)
 			}
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			fx.wantCount(t, lease, 1)
 			for n := range 3 {
 				proxy.OnMatch(n+1, runsScript(), busy)
@@ -377,7 +377,7 @@ func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 	singles := countCommands(proxy, func(args []string) bool { return runsScript(renewScript)(args) && args[2] == "1" })
 	var leases []*Lease
 	for i := range 40 {
-		leases = append(leases, mustAcquire(t, c, fmt.Sprint(i), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint(i)), AcquireOptions{}))
 	}
 	eventually(t, "ten refused batches", func() bool { return batches() >= 10 })
 	mustBeRenewed(t, leases...)
@@ -457,7 +457,7 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 	t.Parallel()
 	fx := newRedisWithInboxes(t)
 	c, _ := fx.newProxiedLocks(t)
-	holder := mustAcquire(t, c, "held", AcquireOptions{})
+	holder := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
 	eventuallyListening(t, fx.rdb, c)
 	eventually(t, "the hold to be verified", func() bool { return fx.commandCalls(t)["hmget"] == 1 })
 	var lease *Lease
@@ -466,7 +466,7 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 		do   func()
 		want map[string]int
 	}{
-		{"grant", func() { lease = mustAcquire(t, c, "a", AcquireOptions{}) }, map[string]int{"pttl": 1, "hset": 1, "pexpire": 1}},
+		{"grant", func() { lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) }, map[string]int{"pttl": 1, "hset": 1, "pexpire": 1}},
 		{"release", func() { mustRelease(t, lease) }, map[string]int{"hdel": 1, "publish": 1}},
 		{"refusal", func() { wantHeldByOther(t, c, "held") }, map[string]int{"pttl": 1, "hmget": 1}},
 	} {

@@ -30,8 +30,8 @@ func TestOverwritten_IsALoss(t *testing.T) {
 			}
 			var out lockedBuffer
 			c := fx.newLocks(t, watchdogTimeout(9*time.Second), logTo(&out))
-			lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
-			beside := mustAcquire(t, c, "b", AcquireOptions{})
+			lease := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
+			beside := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
 			overwrite()
 			mustReceive(t, "the renewal to end the lease", lease.Done())
 			for what, err := range map[string]error{"Err": lease.Err(), "the cause": context.Cause(lease.Context()), "Release": lease.Release(bg)} {
@@ -49,14 +49,14 @@ func TestOverwritten_IsALoss(t *testing.T) {
 			mustRelease(t, beside)
 			fx.rdb.Del(bg, "a")
 
-			lease = mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			lease = mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			overwrite()
 			err := lease.Release(bg)
 			wantErr(t, "Release", err, ErrLockLost)
 			wantErr(t, "Release", err, ErrWrongKind)
 			fx.rdb.Del(bg, "a")
 
-			lease = mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			lease = mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			overwrite()
 			c.names.verify("a")
 			mustReceive(t, "the hint to end the lease", lease.Done())
@@ -95,7 +95,7 @@ func TestOverwritten_CompanionKeys(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c := fx.newLocks(t, watchdogTimeout(3*time.Second))
-			lease := mustTake(t, bg, test.lock(c, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, test.lock(c, "a"), AcquireOptions{})
 			key := test.key
 			if key == "" {
 				key = fx.rdb.Keys(bg, "{a}:*").Val()[0]

@@ -71,14 +71,14 @@ func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	ctx := WithOwner(bg)
 	for i := range 40 {
 		c := clients[i%2]
-		lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 		field := holdOf(lease).wire
 		number := field[strings.LastIndex(field, ":")+1:]
 		if !strings.HasPrefix(field, c.id+":") || seen[number] {
 			t.Fatalf("wire owner %q, want %s: and a new number", field, c.id)
 		}
 		seen[number] = true
-		inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
+		inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 		if holdOf(inner).wire != field {
 			t.Fatalf("wire owner %q of a re-entry, want the hold's %q", holdOf(inner).wire, field)
 		}
@@ -94,10 +94,10 @@ func TestRelease_StrayAfterReacquire(t *testing.T) {
 	c, proxy := fx.newLossyLocks(t)
 	ctx := WithOwner(bg)
 
-	first := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	first := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	stray := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
 	mustRelease(t, first) // by its retry
-	second := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	second := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 
 	stray.Release()
 	mustReceive(t, "Redis to run the stray release", stray.Done())
@@ -117,12 +117,12 @@ func TestReentry_StrayAfterReacquire(t *testing.T) {
 	c, proxy := fx.newLossyLocks(t)
 	ctx := WithOwner(bg)
 
-	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	stray := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldRequest)
-	inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
 	mustRelease(t, inner)
 	mustRelease(t, outer)
-	next := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	next := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 
 	stray.Release()
 	mustReceive(t, "Redis to run the stray re-entry", stray.Done())
@@ -136,11 +136,11 @@ func TestCount_RepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	updates := countCommands(proxy, runsScript(updateScript))
 
 	proxy.OnMatch(1, runsScript(updateScript), redistest.CutAfter)
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	if n := updates(); n != 2 {
 		t.Fatalf("the re-entry took %d tries, want 2", n)
 	}
@@ -161,15 +161,15 @@ func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newLossyLocks(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	stray := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldRequest)
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	mustRelease(t, inner)
 	fx.wantCount(t, outer, 1)
 	stray.Release()
 	mustReceive(t, "Redis to run the stray re-entry", stray.Done())
 
-	inner = mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	inner = mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	fx.wantCount(t, outer, 2)
 	mustRelease(t, inner)
 	fx.wantCount(t, outer, 1)
@@ -182,7 +182,7 @@ func TestCount_AbandonedReentry(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 
 	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(outer.Context())
@@ -204,8 +204,8 @@ func TestCount_ExpiredLease(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 4 * time.Second})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 4 * time.Second})
 	fx.wantCount(t, outer, 2)
 
 	mustReceive(t, "the inner lease to end", inner.Done())
@@ -244,7 +244,7 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 			fx := newRedis(t)
 			c := fx.newLocks(t)
 			ctx := WithOwner(bg)
-			leases := []*Lease{mustEnter(t, ctx, c, "a", tc.first), mustEnter(t, ctx, c, "a", tc.second)}
+			leases := []*Lease{mustAcquire(t, ctx, c.Lock("a"), tc.first), mustAcquire(t, ctx, c.Lock("a"), tc.second)}
 			for _, i := range tc.release {
 				if i < 0 {
 					eventually(t, "a lease to expire", func() bool { return leases[0].Err() != nil || leases[1].Err() != nil })
@@ -255,7 +255,7 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 				}
 			}
 			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
-			next := mustAcquire(t, c, "a", AcquireOptions{})
+			next := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			mustRelease(t, next)
 		})
 	}
@@ -312,7 +312,7 @@ func newLostHold(t *testing.T, first, second AcquireOptions, opts ...func(*Optio
 	t.Helper()
 	fx := newRedis(t)
 	l := &lostHold{redisFixture: fx, other: fx.newLocks(t), c: fx.newLocks(t, opts...), ctx: WithOwner(bg)}
-	l.leases = []*Lease{mustEnter(t, l.ctx, l.c, "a", first), mustEnter(t, l.ctx, l.c, "a", second)}
+	l.leases = []*Lease{mustAcquire(t, l.ctx, l.c.Lock("a"), first), mustAcquire(t, l.ctx, l.c.Lock("a"), second)}
 	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
 				l := newLostHold(t, tc.opts, tc.opts)
-				theirs := mustAcquire(t, l.other, "a", AcquireOptions{})
+				theirs := mustAcquire(t, bg, l.other.Lock("a"), AcquireOptions{})
 				if !still {
 					mustRelease(t, theirs)
 				}
@@ -381,7 +381,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 					mustRelease(t, theirs)
 				}
 				// The old owner can acquire the lock anew.
-				again := mustEnter(t, l.ctx, l.c, "a", AcquireOptions{})
+				again := mustAcquire(t, l.ctx, l.c.Lock("a"), AcquireOptions{})
 				mustRelease(t, again)
 			})
 		}
@@ -393,11 +393,11 @@ func TestRelease_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	theirs := mustAcquire(t, c, "a", AcquireOptions{}) // in the same client
+	theirs := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) // in the same client
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	fx.wantCount(t, theirs, 1)
 	mustRelease(t, theirs)
@@ -416,23 +416,23 @@ func TestTTL_ReentryNeverShortens(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	fx.wantPTTL(t, "a", time.Hour)
 
-	short := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
+	short := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	fx.wantPTTL(t, "a", time.Hour)
 	if err := short.Extend(bg, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	fx.wantPTTL(t, "a", time.Hour)
-	watched := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	watched := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	fx.wantPTTL(t, "a", time.Hour)
 	mustRelease(t, watched)
 	fx.wantPTTL(t, "a", time.Hour)
 	mustRelease(t, short)
 	fx.wantPTTL(t, "a", time.Hour)
 
-	long := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 2 * time.Hour})
+	long := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 2 * time.Hour})
 	fx.wantPTTL(t, "a", 2*time.Hour)
 	mustRelease(t, long)
 	fx.wantPTTL(t, "a", 2*time.Hour)
@@ -447,8 +447,8 @@ func TestTTL_RenewalNeverShortens(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
-	outer := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	for range 2 {
 		mustBeRenewed(t, inner)
 		fx.wantPTTL(t, "a", time.Hour)
@@ -465,7 +465,7 @@ func TestTTL_RenewalAfterTheClockWasSetBack(t *testing.T) {
 		const timeout, step = 9 * time.Second, 10 * time.Minute
 		fx := newRedis(t)
 		c := fx.newLocks(t, watchdogTimeout(timeout))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		keys := []string{"a"}
 		if kind.shared {
 			keys = append(keys, wire.ReadTimeout("a", holdOf(lease).wire, 1))
@@ -492,7 +492,7 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 	t.Parallel()
 	for name, prolong := range map[string]func(t *testing.T, c *Client, inner *Lease) *Lease{
 		"re-entry": func(t *testing.T, c *Client, inner *Lease) *Lease {
-			return mustEnter(t, inner.Context(), c, "a", AcquireOptions{LeaseTime: 5 * time.Minute})
+			return mustAcquire(t, inner.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 5 * time.Minute})
 		},
 		"extension": func(t *testing.T, _ *Client, inner *Lease) *Lease {
 			if err := inner.Extend(bg, 5*time.Minute); err != nil {
@@ -506,8 +506,8 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 			const step = 10 * time.Minute
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), commandTimeout(time.Minute))
-			outer := mustAcquire(t, c, "a", AcquireOptions{})
-			inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
+			outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+			inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 			h := holdOf(outer)
 			seen := func(args []string) bool {
 				return runsScript(renewScript)(args) && len(args) == 11 && args[10] != "0"
@@ -561,7 +561,7 @@ func TestExtend(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	if err := lease.Extend(bg, time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -583,7 +583,7 @@ func TestExtend(t *testing.T) {
 	mustRelease(t, lease)
 	wantErr(t, "Extend of a released lease", lease.Extend(bg, time.Hour), ErrReleased)
 
-	watched := mustAcquire(t, c, "a", AcquireOptions{})
+	watched := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	wantErr(t, "Extend of a watchdog lease", watched.Extend(bg, time.Hour), ErrInvalidOptions)
 	fx.wantPTTL(t, "a", 30*time.Second)
 	mustRelease(t, watched)
@@ -596,8 +596,8 @@ func TestHold_OneChangeAtATime(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience), watchdogTimeout(6*time.Second))
 	ctx := WithOwner(bg)
-	kept := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	first := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	kept := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
+	first := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	changes := countCommands(proxy, runsScript(updateScript, releaseScript))
 
 	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
@@ -683,7 +683,7 @@ func TestRelease_Concurrent(t *testing.T) {
 	for round := range 10 {
 		var leases []*Lease
 		for range 8 {
-			leases = append(leases, mustEnter(t, ctx, c, "a", AcquireOptions{}))
+			leases = append(leases, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{}))
 		}
 		var wg sync.WaitGroup
 		for _, lease := range leases {
@@ -727,8 +727,8 @@ func TestTTL_AlwaysThere(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		outer := mustAcquire(t, c, "a", AcquireOptions{})
-		inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 20 * time.Second})
+		outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 20 * time.Second})
 		if err := inner.Extend(bg, 40*time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -764,7 +764,7 @@ func TestAcquire_ContextThatAsksForAnotherLease(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	first := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
+	first := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
 	result := acquireAsync(askingContext{bg, first.Err}, c.ReadWriteLock("a").Read(), forever)
 	mustRelease(t, mustReceiveLease(t, "the second reader", result))
 	mustRelease(t, first)
@@ -783,7 +783,7 @@ func TestExtend_WithoutContext(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	func() {
 		defer func() {
 			if recover() == nil {

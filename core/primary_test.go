@@ -102,7 +102,7 @@ func TestReadOnly_Failover(t *testing.T) {
 	held := map[Locker]*Lease{}
 	for name, k := range lockKinds {
 		l := k.lock(one, name)
-		held[l] = mustTake(t, bg, l, AcquireOptions{})
+		held[l] = mustAcquire(t, bg, l, AcquireOptions{})
 	}
 	var waiting []<-chan acquireResult
 	for name, k := range lockKinds {

@@ -29,7 +29,7 @@ func TestReadWrite_Share(t *testing.T) {
 		if i%2 == 1 {
 			client = other
 		}
-		readers = append(readers, mustTake(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
+		readers = append(readers, mustAcquire(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
 	}
 	wantErr(t, "a writer among readers", tryAcquire(c.ReadWriteLock("a").Write()), ErrNotAcquired)
 	writer := acquireAsync(bg, other.ReadWriteLock("a").Write(), forever)
@@ -70,9 +70,9 @@ func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 	c, other := fx.newLocks(t), fx.newLocks(t, pollInterval(time.Hour))
 	l := c.ReadWriteLock("a")
 	owner := WithOwner(bg)
-	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
-	again := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	again := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
 	mustRelease(t, write)
 	wantErr(t, "a reader beside a writer", tryAcquire(other.ReadWriteLock("a").Read()), ErrNotAcquired)
 
@@ -90,7 +90,7 @@ func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 	_, err = l.Write().Acquire(owner, AcquireOptions{})
 	wantErr(t, "an upgrade of the only reader", err, ErrUpgrade)
 	mustRelease(t, read)
-	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, owner, l.Write(), AcquireOptions{}))
 }
 
 // A writer enters both sides as it likes, and keeps others out until it has left the write side as
@@ -107,22 +107,22 @@ func TestReadWrite_BothSides(t *testing.T) {
 		wantHoldCount(t, owner, l.Write(), writers)
 		wantHoldCount(t, WithOwner(bg), l.Write(), 0)
 	}
-	write := mustTake(t, owner, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{})
 	wantKeptOut("written", 1)
-	read := mustTake(t, owner, l.Read(), AcquireOptions{})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	wantKeptOut("read as well", 1)
 	mustRelease(t, read)
 	wantKeptOut("read no more", 1)
-	again := mustTake(t, owner, l.Write(), AcquireOptions{})
+	again := mustAcquire(t, owner, l.Write(), AcquireOptions{})
 	wantKeptOut("written twice", 2)
 	mustRelease(t, again)
-	read = mustTake(t, owner, l.Read(), AcquireOptions{})
+	read = mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	wantKeptOut("read again", 1)
 	mustRelease(t, write)
-	mustRelease(t, mustTake(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
+	mustRelease(t, mustAcquire(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
 	wantErr(t, "a writer beside a reader", tryAcquire(other.Write()), ErrNotAcquired)
 	mustRelease(t, read)
-	mustRelease(t, mustTake(t, bg, other.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, other.Write(), AcquireOptions{}))
 }
 
 // A stray change of the write side arrives when its owner also reads, or only reads. It must not
@@ -136,13 +136,13 @@ func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
 			other := fx.newLocks(t)
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-			mustRelease(t, mustTake(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+			mustRelease(t, mustAcquire(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
 			stray := proxy.OnMatch(1, runsScript(readWriteUpdateScript), redistest.HoldRequest)
 			if err := write.Extend(bg, 2*time.Hour); err == nil {
 				t.Error("it was answered, and was not to be")
 			}
-			read := mustTake(t, owner, l.Read(), AcquireOptions{})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{})
 			arrives := func() {
 				stray.Release()
 				mustReceive(t, "the stray to be executed", stray.Done())
@@ -158,7 +158,7 @@ func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 			if len(levels) != 1 || fx.pttl(t, levels[0]) < time.Second {
 				t.Errorf("the reader has the time-out keys %q", levels)
 			}
-			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
+			mustRelease(t, mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
 			wantErr(t, "a writer beside a reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			wantHeld(t, read)
 			mustRelease(t, read)
@@ -176,8 +176,8 @@ func TestReadWrite_DowngradeIsRetried(t *testing.T) {
 			fx := newRedis(t)
 			c, proxy := fx.newLossyLocks(t, commandTimeout(time.Second))
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
-			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 			down := proxy.OnEvery(runsScript(readWriteUpdateScript), redistest.CutBefore)
 			if lease == time.Hour {
 				if err := write.Release(bg); err == nil {
@@ -202,14 +202,14 @@ func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	late := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	c.dog.RenewAll()
 	mustReceive(t, "a renewal to be on its way", late.Hit())
 	mustRelease(t, write)
 	late.Release()
 	mustBeRenewed(t, read)
-	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
 	mustRelease(t, read)
 }
 
@@ -231,7 +231,7 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 		c.names.shards[i].dog = dog
 	}
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	late := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	dog.RenewAll()
 	mustReceive(t, "a renewal to be on its way", late.Hit())
@@ -268,7 +268,7 @@ func TestReadWrite_RenewalDuringTheDowngrade(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	down := proxy.OnMatch(1, runsScript(readWriteUpdateScript), redistest.HoldReply)
 	defer down.Release()
 	released := releaseAsync(write)
@@ -305,7 +305,7 @@ func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
 		})
 	}
 	for range 20 {
-		mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
 	}
 	stop()
 	wg.Wait()
@@ -332,7 +332,7 @@ func TestReadWrite_ForceUnlock(t *testing.T) {
 		}
 		return is
 	}
-	readers := []*Lease{mustTake(t, bg, l.Read(), AcquireOptions{}), mustTake(t, bg, l.Read(), AcquireOptions{})}
+	readers := []*Lease{mustAcquire(t, bg, l.Read(), AcquireOptions{}), mustAcquire(t, bg, l.Read(), AcquireOptions{})}
 	if !locked(l.Read()) || locked(l.Write()) {
 		t.Error("read: one side is locked, the other not")
 	}
@@ -341,11 +341,11 @@ func TestReadWrite_ForceUnlock(t *testing.T) {
 	for _, r := range readers {
 		wantErr(t, "the reader", r.Err(), ErrLockLost)
 	}
-	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	if locked(l.Read()) || !locked(l.Write()) {
 		t.Error("written: one side is locked, the other not")
 	}
-	both := mustTake(t, write.Context(), l.Read(), AcquireOptions{})
+	both := mustAcquire(t, write.Context(), l.Read(), AcquireOptions{})
 	if !locked(l.Read()) {
 		t.Error("the writer reads as well")
 	}
@@ -362,8 +362,8 @@ func TestRead_HashLivesForTheLongest(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
-	long := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
-	short := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
+	long := mustAcquire(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
+	short := mustAcquire(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
 	if ttl := fx.pttl(t, "a"); ttl < 59*time.Minute {
 		t.Errorf("the shorter lease has shortened the lock to %s", ttl)
 	}
@@ -382,9 +382,9 @@ func TestRead_Levels(t *testing.T) {
 	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
 	owner := WithOwner(bg)
-	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
-	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
-	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	one := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	two := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
+	three := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
 	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).wire, n) }
 	want := func(levels int) {
 		t.Helper()
@@ -414,7 +414,7 @@ func TestRead_Renewal(t *testing.T) {
 	const timeout, short = 12 * time.Second, 8 * time.Second
 	c := fx.newLocks(t, watchdogTimeout(timeout))
 	read := c.ReadWriteLock("a").Read()
-	leases := []*Lease{mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})}
+	leases := []*Lease{mustAcquire(t, bg, read, AcquireOptions{}), mustAcquire(t, bg, read, AcquireOptions{})}
 	foreign := wire.ReadTimeout("a", "dead:1", 1)
 	if err := errors.Join(fx.rdb.HSet(bg, "a", "dead:1", 1).Err(), fx.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
 		t.Fatal(err)
@@ -446,13 +446,13 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 			c := fx.newLocks(t, watchdogTimeout(6*time.Second))
 			other := fx.newLocks(t)
 			l := c.ReadWriteLock("a")
-			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
 			key := wire.ReadTimeout("a", holdOf(read).wire, 1)
 			if err := fx.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the time-out key to be put back", func() bool { return fx.pttl(t, key) > 0 })
-			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
+			mustRelease(t, mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
 			wantErr(t, "a writer beside the reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			wantHeld(t, read)
 			mustRelease(t, read)
@@ -470,7 +470,7 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c := fx.newLocks(t, watchdogTimeout(3*beat))
-			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
 			timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
 			want := 2 * beat
 			if lease > 0 {
@@ -499,8 +499,8 @@ func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t) // the watchdog is too slow to help
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 	timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
 	fx.expire(t, timeout, 5*time.Second)
 	mustRelease(t, write)
@@ -508,7 +508,7 @@ func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 		t.Errorf("the reader has %v left in Redis, want about an hour", ttl)
 	}
 	fx.expire(t, timeout, 5*time.Second)
-	again := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Minute})
+	again := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Minute})
 	if ttl := fx.pttl(t, timeout); ttl < time.Hour-patience {
 		t.Errorf("after a re-entry for a minute, the reader has %v left in Redis, want about an hour", ttl)
 	}
@@ -523,8 +523,8 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	const lease = 6 * time.Second
 	c := fx.newLocks(t, watchdogTimeout(lease))
 	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
-	long := mustTake(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
-	watched := mustTake(t, owner, l, AcquireOptions{})
+	long := mustAcquire(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
+	watched := mustAcquire(t, owner, l, AcquireOptions{})
 	if err := fx.rdb.PExpire(bg, "a", lease/2).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -550,8 +550,8 @@ func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
-	write := mustTake(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
+	write := mustAcquire(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d renewals", n)
 	}
@@ -572,17 +572,17 @@ func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	l := c.ReadWriteLock("a")
-	live := mustTake(t, bg, l.Read(), AcquireOptions{})
+	live := mustAcquire(t, bg, l.Read(), AcquireOptions{})
 	fx.addReaders(t, "a", 200, func(int) time.Duration { return time.Millisecond })
 	if err := fx.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "their keys to expire", func() bool { return len(fx.rdb.Keys(bg, "{a}:*").Val()) == 1 })
 	wantErr(t, "a writer", tryAcquire(l.Write()), ErrNotAcquired)
-	mustRelease(t, mustTake(t, bg, l.Read(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, l.Read(), AcquireOptions{}))
 	wantHeld(t, live)
 	mustRelease(t, live)
-	mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, l.Write(), AcquireOptions{}))
 }
 
 // The cost of a reader in Redis does not depend on the number of readers.
@@ -593,9 +593,9 @@ func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 		c := fx.newLocks(t)
 		lock := c.ReadWriteLock("a").Read()
 		fx.addReaders(t, "a", readers, leases)
-		mustRelease(t, mustTake(t, bg, lock, AcquireOptions{})) // loads the scripts
+		mustRelease(t, mustAcquire(t, bg, lock, AcquireOptions{})) // loads the scripts
 		before := fx.commandStats(t)
-		lease := mustTake(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
 		if err := lease.Extend(bg, 2*time.Hour); err != nil {
 			t.Fatal(err)
 		}
@@ -681,10 +681,10 @@ func TestRead_RenewalBesideAReentry(t *testing.T) {
 	fx := newRedis(t)
 	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
-	outer := mustTake(t, bg, read, AcquireOptions{})
+	outer := mustAcquire(t, bg, read, AcquireOptions{})
 	h := holdOf(outer)
 	asked := h.renewable()
-	inner := mustTake(t, outer.Context(), read, AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), read, AcquireOptions{})
 	before := inner.Remaining()
 	sent := c.clock().Add(time.Hour) // as if long after the re-entry
 	if h.handleRenewed(sent, c.leaseTime(0), asked, lua.Renewal{Renewed: true}) {

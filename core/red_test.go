@@ -95,7 +95,7 @@ func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease,
 func acquireAllMembers(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
 	eventually(t, "all members to be held", func() bool {
-		lease = mustTake(t, bg, l, opts)
+		lease = mustAcquire(t, bg, l, opts)
 		if allHeld(lease) {
 			return true
 		}
@@ -125,7 +125,7 @@ func TestRed_Majority(t *testing.T) {
 	const lease = time.Minute
 	opts := AcquireOptions{LeaseTime: lease}
 	opts.WaitTime = patience
-	whole := mustTake(t, bg, v.redLock("r"), opts)
+	whole := mustAcquire(t, bg, v.redLock("r"), opts)
 	if whole.Name() != "red(r)" {
 		t.Errorf("Name() = %q", whole.Name())
 	}
@@ -142,13 +142,13 @@ func TestRed_Majority(t *testing.T) {
 	mustRelease(t, whole)
 	v.wantFree(t, "r")
 
-	first := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
-	whole = mustTake(t, bg, v.redLock("r"), opts)
+	first := mustAcquire(t, bg, other.clients[0].Lock("r"), AcquireOptions{})
+	whole = mustAcquire(t, bg, v.redLock("r"), opts)
 	if n := present(whole); n != 2 {
 		t.Errorf("%d members, want the two that are free", n)
 	}
 	mustRelease(t, whole)
-	second := mustAcquire(t, other.clients[2], "r", AcquireOptions{})
+	second := mustAcquire(t, bg, other.clients[2].Lock("r"), AcquireOptions{})
 	_, err := askRed(bg, v.redLock("r"), AcquireOptions{})
 	wantErr(t, "Acquire while others have two of three", err, ErrNotAcquired)
 	v.wantFree(t, "r", 0, 2)
@@ -291,7 +291,7 @@ func TestRed_MastersGoWhileHeld(t *testing.T) {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
 			t.Parallel()
 			v := newVoters(t, 5, watchdogTimeout(6*time.Second))
-			lease := mustTake(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
+			lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
 			bound, unbind := lease.Bind(bg)
 			defer unbind()
 			stop := func(i int) {
@@ -332,9 +332,9 @@ func TestRed_RefillsMembers(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3, watchdogTimeout(6*time.Second))
 	other := v.others(t)
-	busy := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.clients[0].Lock("r"), AcquireOptions{})
 	ctx, cancel := context.WithCancel(bg)
-	lease := mustTake(t, ctx, v.redLock("r"), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, ctx, v.redLock("r"), AcquireOptions{WaitTime: patience})
 	cancel() // the caller's affair: the lease is held until its release
 	mustRelease(t, busy)
 	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
@@ -396,7 +396,7 @@ func TestRed_Deadline(t *testing.T) {
 func TestRed_Expires(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
-	lease := mustTake(t, bg, v.redLock("r"), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
+	lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	if vacancies := lease.backend.(*set).vacancies; len(vacancies) > 0 {
 		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
 	}
@@ -411,7 +411,7 @@ func TestRed_Waits(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
-	lease := mustTake(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
 	const wait = 50 * time.Millisecond
 	_, err := askRed(bg, other.redLock("r"), AcquireOptions{WaitTime: wait})
 	var held *NotAcquiredError
@@ -455,7 +455,7 @@ func TestRed_Hopeless(t *testing.T) {
 	wantErr(t, "two of three are no locks", err, ErrWrongKind)
 	v.wantFree(t, "r", 0, 1)
 	v.masters[0].deleteKeys(t, "r")
-	mustRelease(t, mustTake(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
 	v.masters[1].deleteKeys(t, "r")
 
 	for i := range 2 {
@@ -476,7 +476,7 @@ func TestRed_ClosedClients(t *testing.T) {
 	for _, fx := range v.masters {
 		clients = append(clients, newUncheckedLocks(t, fx.srv.Client(t)))
 	}
-	lease := mustTake(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
 	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	gone, cancel := context.WithCancel(bg)
 	cancel()
@@ -498,7 +498,7 @@ func TestRed_DoesNotQueue(t *testing.T) {
 	stuck := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
 	waiting := acquireAsync(bg, c.Lock("a"), forever)
 	mustReceive(t, "the first in the queue to ask", stuck.Hit())
-	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
 	eventually(t, "a to be held", func() bool { return present(lease) == 3 })
 	stuck.Release()
 	eventuallyWaiting(t, c)
@@ -507,7 +507,7 @@ func TestRed_DoesNotQueue(t *testing.T) {
 
 	// No one else uses the name: it is remembered for as long as it takes.
 	for range 5 {
-		mustRelease(t, mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
 	}
 }
 

@@ -41,13 +41,13 @@ func TestReentry_FollowsTheLease(t *testing.T) {
 	a, other := c.Lock("a"), c.Lock("b")
 	type key struct{}
 
-	outer := mustEnter(t, bg, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := outer.Bind(context.WithValue(bg, key{}, 1))
 	defer free()
 	for what, from := range map[string]context.Context{"Lease.Context": outer.Context(), "Lease.Bind": bound} {
 		child, cancel := context.WithCancel(context.WithValue(from, key{}, 2))
 		defer cancel()
-		inner := mustEnter(t, child, c, "b", AcquireOptions{})
+		inner := mustAcquire(t, child, c.Lock("b"), AcquireOptions{})
 		for _, tc := range []struct {
 			name string
 			ctx  context.Context
@@ -91,12 +91,12 @@ func TestReentry_OnlyLiveLeasesCount(t *testing.T) {
 				short.LeaseTime = 3 * time.Second
 			}
 			// The first lease ends. The second keeps the hold, and only contexts from it count.
-			first := mustEnter(t, bg, c, "a", short)
+			first := mustAcquire(t, bg, c.Lock("a"), short)
 			bound, free := first.Bind(bg)
 			defer free()
 			from := context.WithoutCancel(bound)
-			second := mustEnter(t, from, c, "a", AcquireOptions{})
-			inner := mustEnter(t, second.Context(), c, "a", AcquireOptions{})
+			second := mustAcquire(t, from, c.Lock("a"), AcquireOptions{})
+			inner := mustAcquire(t, second.Context(), c.Lock("a"), AcquireOptions{})
 			end(t, c, bound, first)
 			if canReenter(t, from, c.Lock("a")) {
 				t.Error("a context of the ended lease enters again")
@@ -129,7 +129,7 @@ func TestReentry_StandsForAllMembers(t *testing.T) {
 		"red":    RedLock(mine[0].Lock("a"), mine[1].Lock("b"), mine[2].Lock("c")),
 		"single": mine[0].Lock("a"),
 	} {
-		lease := mustTake(t, bg, whole, AcquireOptions{WaitTime: patience})
+		lease := mustAcquire(t, bg, whole, AcquireOptions{WaitTime: patience})
 		eventually(t, "all members to be held", func() bool { return allHeld(lease) })
 		bound, free := lease.Bind(bg)
 		for i, member := range []string{"a", "b", "c"} {
@@ -146,7 +146,7 @@ func TestReentry_StandsForAllMembers(t *testing.T) {
 			}
 		}
 		// Another name is not a member's, even if the same Acquire could have taken it.
-		other := mustEnter(t, bound, mine[0], "other", AcquireOptions{})
+		other := mustAcquire(t, bound, mine[0].Lock("other"), AcquireOptions{})
 		if canReenter(t, bound, mine[0].Lock("other")) || canReenter(t, lease.Context(), mine[0].Lock("other")) {
 			t.Errorf("%s: its contexts enter another name again", name)
 		}
@@ -231,8 +231,8 @@ func TestReentry_RefusalByItself(t *testing.T) {
 				t.Parallel()
 				var log lockedBuffer
 				c := newEmbeddedRedis(t).newLocks(t, logTo(&log))
-				outer := mustAcquire(t, c, "of the request", AcquireOptions{})
-				inner := mustTake(t, outer.Context(), locker(c), AcquireOptions{})
+				outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
+				inner := mustAcquire(t, outer.Context(), locker(c), AcquireOptions{})
 				for range 3 {
 					_, err := locker(c).Acquire(outer.Context(), AcquireOptions{WaitTime: wait})
 					wantErr(t, "the second Acquire", err, ErrNotAcquired)
@@ -243,7 +243,7 @@ func TestReentry_RefusalByItself(t *testing.T) {
 				if line := wantLines(t, &log, ownRefusal, 1); !strings.Contains(line, "WARN") {
 					t.Errorf("it is logged as %q, want a warning", line)
 				}
-				again := mustTake(t, inner.Context(), locker(c), AcquireOptions{})
+				again := mustAcquire(t, inner.Context(), locker(c), AcquireOptions{})
 				mustRelease(t, again)
 				// Another caller gets neither the text nor the line.
 				_, err := locker(c).Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -270,10 +270,10 @@ func TestReentry_ReadersOfOneRequest(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
 	c := newRedis(t).newLocks(t, logTo(&log))
-	outer := mustAcquire(t, c, "of the request", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
 	l := c.ReadWriteLock("a")
-	first := mustTake(t, outer.Context(), l.Read(), AcquireOptions{})
-	second := mustTake(t, outer.Context(), l.Read(), AcquireOptions{})
+	first := mustAcquire(t, outer.Context(), l.Read(), AcquireOptions{})
+	second := mustAcquire(t, outer.Context(), l.Read(), AcquireOptions{})
 	if holdOf(first) == holdOf(second) {
 		t.Error("the second reader has entered the first one's hold")
 	}
@@ -293,8 +293,8 @@ func TestReentry_WaitsForItself(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
 	c := newRedis(t).newLocks(t, logTo(&log))
-	outer := mustAcquire(t, c, "of the request", AcquireOptions{})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	waiting := []<-chan acquireResult{acquireAsync(bg, c.Lock("a"), forever)}
 	for range 2 {
 		waiting = append(waiting, acquireAsync(outer.Context(), c.Lock("a"), forever))
@@ -341,7 +341,7 @@ func TestBind_LooksUpOnce(t *testing.T) {
 		var ctx context.Context = root
 		var frees []func()
 		for range 40 {
-			lease := mustEnter(t, context.WithoutCancel(ctx), c, "a", AcquireOptions{WaitTime: patience})
+			lease := mustAcquire(t, context.WithoutCancel(ctx), c.Lock("a"), AcquireOptions{WaitTime: patience})
 			bound, free := lease.Bind(ctx)
 			frees = append(frees, free, func() { _ = lease.Release(bg) })
 			ctx = bound
@@ -375,13 +375,13 @@ func TestReentry_LooksUpOnce(t *testing.T) {
 	root := &lookupCounter{Context: bg}
 	var ctx context.Context = root
 	for i := range 50 {
-		lease := mustEnter(t, ctx, c, fmt.Sprint(i%10), AcquireOptions{})
+		lease := mustAcquire(t, ctx, c.Lock(fmt.Sprint(i%10)), AcquireOptions{})
 		defer mustRelease(t, lease)
 		ctx = lease.Context()
 	}
 	root.lookups = 0
-	mustRelease(t, mustEnter(t, ctx, c, "another", AcquireOptions{}))
-	mustRelease(t, mustEnter(t, ctx, c, "3", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, ctx, c.Lock("another"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, ctx, c.Lock("3"), AcquireOptions{}))
 	if root.lookups != 0 {
 		t.Errorf("Acquire asks the outermost context %d times, want the innermost lease's only", root.lookups)
 	}

@@ -103,7 +103,7 @@ func TestReliance_EndsWithTheSubscription(t *testing.T) {
 	fx.lockAsStranger(t, 0, "a")
 	waiter := startWaiter(t, bg, c, "a", forever)
 	pollAt := farAhead(t, fx, c, "a", 8*time.Second)
-	deaf := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "SUBSCRIBE") }, redistest.CutBefore)
+	refused := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "SUBSCRIBE") }, redistest.CutBefore)
 	if n, err := fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
 		t.Fatalf("%d subscriptions ended (%v)", n, err)
 	}
@@ -112,7 +112,7 @@ func TestReliance_EndsWithTheSubscription(t *testing.T) {
 	if late := clock.Now().Since(pollAt); late >= 0 {
 		t.Errorf("the waiter slept on for as long as if it heard its channel, and %s longer", late)
 	}
-	deaf.Remove()
+	refused.Remove()
 	mustRelease(t, lease)
 }
 

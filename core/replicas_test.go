@@ -176,7 +176,7 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	srv, _ := fx.replica(t)
 	c := fx.newLocks(t, replicaAcks(1), pollInterval(100*time.Millisecond))
 	other := fx.newLocks(t)
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	var waiting []<-chan acquireResult
 	for range 100 {
 		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
@@ -254,7 +254,7 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
 	c := fx.newLocksOn(t, rdb, patientAcks)
-	mustRelease(t, mustAcquire(t, c, "warm", AcquireOptions{})) // a connection that has written, and has been confirmed
+	mustRelease(t, mustAcquire(t, bg, c.Lock("warm"), AcquireOptions{})) // a connection that has written, and has been confirmed
 	srv.Freeze(t)
 	proxy.OnMatch(1, runsScript(acquireScript), redistest.CutAfter)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})

@@ -42,9 +42,9 @@ func TestRetry_LostReply(t *testing.T) {
 				}
 			}
 			var lease, inner *Lease
-			once("acquire", acquireScript, func() { lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute}) })
+			once("acquire", acquireScript, func() { lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute}) })
 			fx.wantCount(t, lease, 1)
-			once("re-entry", updateScript, func() { inner = mustEnter(t, lease.Context(), c, "a", AcquireOptions{}) })
+			once("re-entry", updateScript, func() { inner = mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{}) })
 			fx.wantCount(t, lease, 2)
 			once("partial release", updateScript, func() { mustRelease(t, inner) })
 			fx.wantCount(t, lease, 1)
@@ -72,7 +72,7 @@ func TestForceUnlock_LostReply(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	other := fx.newLocks(t)
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	lost := proxy.OnMatch(1, runsScript(forceScript), redistest.CutAfter)
 	second := proxy.OnMatch(2, runsScript(forceScript), redistest.HoldRequest)
 	freed := make(chan error, 1)
@@ -85,7 +85,7 @@ func TestForceUnlock_LostReply(t *testing.T) {
 	}()
 	mustReceive(t, "Redis to run the first try", lost.Hit())
 	mustReceive(t, "the retry to be sent", second.Hit())
-	next := mustAcquire(t, c, "a", AcquireOptions{})
+	next := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	second.Release()
 	if err := mustReceive(t, "ForceUnlock to return", freed); err != nil {
 		t.Errorf("ForceUnlock: %v", err)
@@ -106,7 +106,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		t.Parallel()
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		proxy.OnMatch(1, runsScript(releaseScript), redistest.CutAfter)
 		mustRelease(t, lease)
 		wantErr(t, "Err", lease.Err(), ErrReleased)
@@ -116,7 +116,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		fx := newRedis(t)
 		const short = 3 * time.Second
 		c, proxy := fx.newProxiedLocksWith(t, readTimeout(short))
-		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: short})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: short})
 		proxy.OnMatch(1, runsScript(releaseScript), redistest.DropReply) // the retry comes after the lease
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
@@ -126,7 +126,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		const short = 3 * time.Second
 		c, proxy := fx.newProxiedLocksWith(t, readTimeout(short))
 		opts := AcquireOptions{LeaseTime: short, WaitTime: patience}
-		lease := mustAcquire(t, c, "a", opts)
+		lease := mustAcquire(t, bg, c.Lock("a"), opts)
 		opts.LeaseTime = short / 2
 		waiter := startWaiter(t, bg, c, "a", opts)
 		eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
@@ -143,7 +143,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		t.Parallel()
 		fx := newRedis(t)
 		c, _ := fx.newProxiedLocks(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		t.Parallel()
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		t.Parallel()
 		fx := newRedis(t)
 		c, proxy := fx.newLossyLocks(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		held := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
 		released := make(chan error, 1)
 		go func() { released <- lease.Release(bg) }()
@@ -183,7 +183,7 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t)
 	owner, opts := WithOwner(bg), AcquireOptions{LeaseTime: time.Hour}
-	leases := []*Lease{mustEnter(t, owner, c, "a", opts), mustEnter(t, owner, c, "a", opts)}
+	leases := []*Lease{mustAcquire(t, owner, c.Lock("a"), opts), mustAcquire(t, owner, c.Lock("a"), opts)}
 	turn := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	defer turn.Release()
 	extended := make(chan error, 1)
@@ -220,8 +220,8 @@ func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 	c := fx.newLocksOn(t, rdb)
 	ctx, cancel := context.WithCancel(context.WithValue(WithOwner(bg), spyKey{}, "the caller's"))
 
-	lease := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	if err := lease.Extend(ctx, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		t.Parallel()
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
-		theirs := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{})
+		theirs := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 		commands := countCommands(proxy, runsScript())
 		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
@@ -375,7 +375,7 @@ func TestCancel_InTheQueue(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
-	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	first := startWaiter(t, bg, c, "a", forever)
 	eventuallyAsleep(t, c, "a")
 
@@ -429,7 +429,7 @@ func TestCancel_Hundreds(t *testing.T) {
 	eventually(t, "the clean-ups to end", func() bool {
 		return clients[0].Stats().Cleanups+clients[1].Stats().Cleanups == 0
 	})
-	next := mustAcquire(t, clients[0], "a", AcquireOptions{WaitTime: patience}) // a late grant may still need its clean-up
+	next := mustAcquire(t, bg, clients[0].Lock("a"), AcquireOptions{WaitTime: patience}) // a late grant may still need its clean-up
 	mustRelease(t, next)
 }
 
@@ -440,7 +440,7 @@ func TestStray_AcquireAfterRelease(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
 	releases := countCommands(proxy, runsScript(releaseScript))
 	mustRelease(t, lease)
 	fx.wantFields(t, "a", nil)
@@ -476,7 +476,7 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 			}
 			stray := proxy.OnMatch(nth, acquires, redistest.HoldRequest)
 			handedOn := countCommands(proxy, runsHandOver())
-			holder := mustTake(t, bg, l, opts)
+			holder := mustAcquire(t, bg, l, opts)
 			waiter := acquireAsync(bg, l, opts)
 			eventuallyAsleep(t, c, "a")
 			mustRelease(t, holder)
@@ -512,7 +512,7 @@ func TestStray_AcquireAfterRefusal(t *testing.T) {
 	early := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	mustReceive(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
 	r := mustReceive(t, "Acquire to return", result)
 	wantErr(t, "Acquire", r.err, ErrNotAcquired)
@@ -542,7 +542,7 @@ func TestStray_AcquireAfterCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	mustReceive(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
 	mustReceive(t, "Redis to refuse the retry", second.Hit())
 	cancel()
@@ -586,7 +586,7 @@ func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	early := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	mustReceive(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
 	eventually(t, "the refusal of the retry", func() bool { return c.Stats().Cleanups == 1 })
 	mustRelease(t, theirs)
@@ -610,7 +610,7 @@ func TestCleanup_EndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 6 * time.Second})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 6 * time.Second})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("Release: %v", err)
@@ -628,7 +628,7 @@ func TestCleanup_GoesOnWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("Release: %v", err)
@@ -756,8 +756,8 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 			ctx := WithOwner(bg)
 
 			stray := proxy.OnMatch(1, runsScript(kind.script), redistest.HoldRequest)
-			first := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: patience + 5*time.Second})
-			again := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			first := mustAcquire(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: patience + 5*time.Second})
+			again := mustAcquire(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			before := fx.timesToLive(t)
 			stray.Release()
 			mustReceive(t, "Redis to run the stray", stray.Done())
@@ -771,7 +771,7 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 				}
 			}
 			if name == "read" { // a reader's release checks the keys of the other readers
-				mustRelease(t, mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{}))
+				mustRelease(t, mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{}))
 				wantErr(t, "a writer beside a reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			}
 			wantHeld(t, first)

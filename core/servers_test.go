@@ -49,7 +49,7 @@ func TestRed_AsksServersOnce(t *testing.T) {
 		fx.rdb.ConfigResetStat(bg)
 	}
 	for range 3 {
-		mustRelease(t, mustTake(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
 	}
 	for i, fx := range v.masters {
 		if stats := fx.rdb.Info(bg, "commandstats").Val(); !strings.Contains(stats, "cmdstat_info:calls=1,") {
@@ -66,7 +66,7 @@ func TestRed_ServersUnknown(t *testing.T) {
 		fx := newRedis(t)
 		locks = append(locks, fx.newLocksOn(t, fx.newUser(t, "~*", "&*", "+@all", "-info")).Lock("a"))
 	}
-	mustRelease(t, mustTake(t, bg, RedLock(locks...), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, RedLock(locks...), AcquireOptions{WaitTime: patience}))
 }
 
 // A MultiLock may have a name on several servers and databases, and a read lock twice, but no other

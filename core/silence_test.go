@@ -26,7 +26,7 @@ func TestSilence_FailsAtOnce(t *testing.T) {
 	fx := newRedis(t)
 	const timeout = 3 * moment
 	c := fx.newLocks(t, commandTimeout(timeout), watchdogTimeout(time.Minute), pollInterval(never))
-	held := mustAcquire(t, c, "held", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
 	patient := acquireAsync(bg, mustHold(t, fx, c, "taken"), forever)
 	eventuallyAsleep(t, c, "taken") // so that no answer is on its way
 

@@ -152,7 +152,7 @@ func (s *slotMoveTest) holdAll() {
 			if l.inside {
 				c = s.holder
 			}
-			l.lease = mustTake(s, bg, l.lock(s.holder, l.name), opts)
+			l.lease = mustAcquire(s, bg, l.lock(s.holder, l.name), opts)
 			s.enter(l)
 			if l.awaited {
 				awaited = append(awaited, l.name)
@@ -167,7 +167,7 @@ func (s *slotMoveTest) holdAll() {
 }
 
 func (s *slotMoveTest) enter(l *slotMoveLock) {
-	mustRelease(s, mustTake(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
+	mustRelease(s, mustAcquire(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
 }
 
 // begin starts the move of the slot, and moves some of its keys.

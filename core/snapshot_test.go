@@ -34,15 +34,15 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	rw := c.ReadWriteLock("rw")
-	write := mustTake(t, ctx, rw.Write(), AcquireOptions{})
+	write := mustAcquire(t, ctx, rw.Write(), AcquireOptions{})
 	leases := []*Lease{
-		mustTake(t, ctx, c.FairLock("fair"), AcquireOptions{}),
-		mustTake(t, ctx, c.FencedLock("fenced"), AcquireOptions{}),
-		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Minute}),
-		mustTake(t, ctx, c.ReadWriteLock("read").Read(), AcquireOptions{}),
+		mustAcquire(t, ctx, c.FairLock("fair"), AcquireOptions{}),
+		mustAcquire(t, ctx, c.FencedLock("fenced"), AcquireOptions{}),
+		mustAcquire(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Minute}),
+		mustAcquire(t, ctx, c.ReadWriteLock("read").Read(), AcquireOptions{}),
 		once.Lease,
-		mustTake(t, ctx, rw.Read(), AcquireOptions{}),
+		mustAcquire(t, ctx, rw.Read(), AcquireOptions{}),
 	}
 	if asked != 0 {
 		t.Errorf("Acquire asked for %d annotations", asked)
@@ -95,7 +95,7 @@ func TestWaits(t *testing.T) {
 			return Annotation{TraceID: id}
 		}
 	})
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(context.WithValue(bg, requestKey{}, "second"))
 	first := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "one waiter", func() bool { return len(c.Waits()) == 1 })
@@ -127,7 +127,7 @@ func TestCounters(t *testing.T) {
 		t.Errorf("a new client: %+v", n)
 	}
 	holder := context.WithValue(bg, requestKey{}, "the holder's")
-	lease := mustTake(t, holder, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, holder, c.Lock("a"), AcquireOptions{})
 	owner := holdOf(lease).wire
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventuallyAsleep(t, c, "a")
@@ -154,7 +154,7 @@ func TestCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantErr(t, "Release of a lost lock", next.Release(bg), ErrLockLost)
-	lost := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lost := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	mustForce(t, c.Lock("a"))
 	wantErr(t, "the forced lease", lost.Err(), ErrLockLost)
 	if err := fx.rdb.Set(bg, "a", "a string", 0).Err(); err != nil {
@@ -174,7 +174,7 @@ func TestCounters_Polls(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(5*time.Millisecond))
-	lease := mustTake(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "polls", func() bool { return c.Counters().Polls > 1 })
@@ -214,7 +214,7 @@ func TestForceUnlockOwners(t *testing.T) {
 		o.Annotate = func(context.Context) Annotation { return Annotation{RequestID: "r1"} }
 	}), fx.newLocks(t, mapped)
 	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
-		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
 		eventuallyListening(t, fx.rdb, c)
 		owner := l.kind.Field(holdOf(lease).wire)
 		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.Name, []string{"nobody:1", owner, owner})

@@ -162,7 +162,7 @@ func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) 
 func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
-		lease := mustTake(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
 		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
 		top.eventuallySubscribed(t, name)
 		mustRelease(t, lease)
@@ -175,7 +175,7 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
 	var leases []*Lease
 	for i := range 20 { // on all masters
-		leases = append(leases, mustTake(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
 	}
 	begun := time.Now()
 	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > lease*5/4 })
@@ -189,14 +189,14 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 
 func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	c := top.client(t, watchdogTimeout(6*time.Second))
-	lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
+	lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})
 	if err := top.connect(t).Del(bg, name).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mustReceive(t, "the loss to be noticed", lease.Done())
 	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{}))
 }
 
 // A load is goroutines of several clients that acquire and release locks until they are told to
@@ -265,7 +265,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	waiter := top.client(t, commandTimeout(3*time.Second), pollInterval(poll))
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquireResult)
 	for kindName, kind := range lockKinds {
-		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
+		leases[kindName] = mustAcquire(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
 		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), forever)
 	}
 	for kindName := range lockKinds {
@@ -315,18 +315,18 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	for waiter, c := range waiters {
 		for kindName, kind := range lockKinds {
 			name := tag + kindName + " " + waiter
-			mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
+			mustRelease(t, mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
 			doubles = append(doubles, double{name: name})
 		}
 	}
 
 	old := top.masterOf(t, tag, nil)
 	isolateMaster(t, old)
-	told := mustTake(t, bg, renewed.Lock(tag), AcquireOptions{})
+	told := mustAcquire(t, bg, renewed.Lock(tag), AcquireOptions{})
 	for i, d := range doubles {
 		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
 		kind := lockKinds[kindName]
-		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
+		doubles[i].lease = mustAcquire(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
 		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), forever)
 	}
 	for _, c := range waiters {

@@ -71,7 +71,7 @@ func TestTurn_IsGiven(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	h := holdOf(lease)
 	taken := func() bool {
 		h.entry.open()

@@ -119,7 +119,7 @@ func TestQueue_OnlyTheFirstAsks(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	asked := countCommands(proxy, runsScript(acquireScript))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 
 	const n = 20
 	waiters := make([]<-chan acquireResult, n)
@@ -156,7 +156,7 @@ func TestQueue_OnePerName(t *testing.T) {
 	fx.lockAsStranger(t, 0, "a")
 	waiter := startWaiter(t, bg, c, "a", forever)
 	for i := range 100 { // enough names to share its shard
-		mustRelease(t, mustAcquire(t, c, fmt.Sprint("b:", i), AcquireOptions{}))
+		mustRelease(t, mustAcquire(t, bg, c.Lock(fmt.Sprint("b:", i)), AcquireOptions{}))
 	}
 	eventuallyAsleep(t, c, "a")
 	fx.deleteKeys(t, "a")
@@ -169,12 +169,12 @@ func TestQueue_HoldersPassIt(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	var waiters []<-chan acquireResult
 	for range 5 {
 		waiters = append(waiters, startWaiter(t, bg, c, "a", forever))
 	}
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{MaxWaiters: 1})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{MaxWaiters: 1})
 	fx.wantCount(t, inner, 2)
 	mustRelease(t, outer)
 	mustRelease(t, inner)
@@ -189,7 +189,7 @@ func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c := fx.newLocks(t, pollInterval(never))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	mine := WithOwner(bg)
 	first := startWaiter(t, mine, c, "a", forever)
 	stranger := startWaiter(t, bg, c, "a", forever)
@@ -284,7 +284,7 @@ func TestWaiting_AsksAgainWhenSubscribed(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
 	waiter := startWaiter(t, bg, c, "a", forever)
 	mustReceive(t, "the waiter to subscribe", subscribing.Hit())
@@ -298,10 +298,10 @@ func TestWaiting_PollsWithoutASubscription(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(200*time.Millisecond))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	deaf := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	unconfirmed := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
 	waiter := startWaiter(t, bg, c, "a", forever)
-	mustReceive(t, "the loss of the confirmation", deaf.Hit())
+	mustReceive(t, "the loss of the confirmation", unconfirmed.Hit())
 	mustRelease(t, holder)
 	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
@@ -312,7 +312,7 @@ func TestWaiting_ShortPollIntervalAndSlowPings(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(10*time.Millisecond))
 	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "PING") }, redistest.Delay(200*time.Millisecond))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	waiter := startWaiter(t, bg, c, "a", forever)
 	eventually(t, "two pings of the connection", func() bool { return proxy.Count("PING") >= 2 })
 	if n := proxy.Count("SUBSCRIBE"); n != 1 {
@@ -328,7 +328,7 @@ func TestWaiting_PollsWhenAMessageIsLost(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(400*time.Millisecond))
 	asked := countCommands(proxy, runsScript(acquireScript))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	waiter := startWaiter(t, bg, c, "a", forever)
 	fx.eventuallySubscribed(t, "a")
 	eventually(t, "a few attempts of the waiter", func() bool { return asked() >= 4 })
@@ -431,7 +431,7 @@ func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	waiter := startWaiter(t, bg, c, "a", forever)
 	eventuallyAsleep(t, c, "a")
 
@@ -461,7 +461,7 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 			t.Parallel()
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
-			holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+			holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 			leave, cancel := context.WithCancel(bg)
 			defer cancel()
 			first := startWaiter(t, leave, c, "a", forever)
@@ -631,7 +631,7 @@ func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
-	holder := mustAcquire(t, fx.newLocks(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	waiter := startWaiter(t, bg, c, "a", forever)
 	eventuallyAsleep(t, c, "a")
 	swallowed := proxy.SwallowMessages(-1)
@@ -686,7 +686,7 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, pollInterval(never), watchdogTimeout(9*time.Second))
 			proxy.SwallowMessages(-1)
-			holder := mustAcquire(t, c, "a", test.opts)
+			holder := mustAcquire(t, bg, c.Lock("a"), test.opts)
 			waiter := startWaiter(t, bg, c, "a", forever)
 			eventually(t, "the waiter to subscribe", func() bool { return wakeCount(c, "a") > 0 })
 			test.end(t, fx, c, holder)
@@ -704,8 +704,8 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 			fx := newRedis(t)
 			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
-			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 			proxy.SwallowMessages(-1)
 			reader := acquireAsync(bg, l.Read(), AcquireOptions{WaitTime: WaitForever})
 			eventually(t, "the waiter to subscribe", func() bool { return wakeCount(c, "a") > 0 })
@@ -730,7 +730,7 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 		defer e.close()
 		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}
-	first := mustTake(t, bg, l, opts)
+	first := mustAcquire(t, bg, l, opts)
 	waiter := acquireAsync(bg, l, opts)
 	eventually(t, "the waiter to sleep", sleeps)
 	mustRelease(t, first)
@@ -791,8 +791,8 @@ func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, pollInterval(300*time.Millisecond))
 	fx.lockAsStranger(t, 0, "a")
 	waiter := startWaiter(t, bg, c, "a", forever)
-	deaf := proxy.OnMatch(1, pingsOfHub, redistest.DropReply)
-	mustReceive(t, "the loss of the first ping", deaf.Hit())
+	unanswered := proxy.OnMatch(1, pingsOfHub, redistest.DropReply)
+	mustReceive(t, "the loss of the first ping", unanswered.Hit())
 	eventually(t, "a subscription on another connection", func() bool { return proxy.Count("SUBSCRIBE") >= 2 })
 	fx.deleteKeys(t, "a")
 	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
@@ -936,14 +936,14 @@ func TestPubSub_OneConnectionForAllNames(t *testing.T) {
 	if n := fx.pubSubConnections(t); n != 0 {
 		t.Errorf("%d pub/sub connections before the first hold and the first waiter", n)
 	}
-	mustRelease(t, mustAcquire(t, c, "free", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("free"), AcquireOptions{}))
 	const n = 200
 	waiters := make([]<-chan acquireResult, n)
 	var holders []*Lease
 	other := withoutInbox(fx.newLocks(t))
 	for i := range waiters {
 		name := fmt.Sprint("lock:", i)
-		holders = append(holders, mustAcquire(t, other, name, AcquireOptions{}))
+		holders = append(holders, mustAcquire(t, bg, other.Lock(name), AcquireOptions{}))
 		waiters[i] = acquireAsync(bg, c.Lock(name), forever)
 	}
 	eventually(t, "all subscriptions", func() bool {
@@ -1052,7 +1052,7 @@ func TestMaxWaiters(t *testing.T) {
 	fx := newRedis(t)
 	holder := fx.newLocks(t)
 	c := fx.newLocks(t)
-	lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
+	lease := mustAcquire(t, bg, holder.Lock("order"), AcquireOptions{LeaseTime: time.Hour})
 	const room, callers = 4, 12
 	results := make(chan acquireResult, callers)
 	for range callers {

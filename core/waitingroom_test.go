@@ -46,7 +46,7 @@ func TestMaxWaiting(t *testing.T) {
 				t.Errorf("the error does not say which bound was reached: %v", err)
 			}
 			wantErr(t, "one that does not wait", tryAcquire(lock(c, 2)), ErrNotAcquired)
-			mustRelease(t, mustAcquire(t, c, "other", AcquireOptions{WaitTime: patience})) // it need not wait
+			mustRelease(t, mustAcquire(t, bg, c.Lock("other"), AcquireOptions{WaitTime: patience})) // it need not wait
 			if name == "red" {
 				mustReceive(t, "the first to be refused", first)
 				mustReceive(t, "the second to be refused", next)

@@ -60,7 +60,7 @@ func wireNames(t *testing.T, fx *redisFixture) {
 		long:             "redisson_lock__channel:{" + long + "}",
 	} {
 		l := fx.subscribe(t, channel)
-		lease := mustAcquire(t, c, name, AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock(name), AcquireOptions{})
 		if lease.Name() != name || c.Lock(name).Name() != name {
 			t.Errorf("the lock %.20q is called %.20q", name, lease.Name())
 		}
@@ -107,7 +107,7 @@ func wireKeys(t *testing.T, fx *redisFixture) {
 	}
 	ctx := WithOwner(bg)
 	for range 4 {
-		leases = append(leases, mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: 54321 * time.Millisecond}))
+		leases = append(leases, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: 54321 * time.Millisecond}))
 		want()
 	}
 	for len(leases) > 1 {
@@ -120,7 +120,7 @@ func wireKeys(t *testing.T, fx *redisFixture) {
 		t.Errorf("keys %q, want none", keys)
 	}
 
-	watched := mustAcquire(t, c, "a", AcquireOptions{})
+	watched := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	fx.wantPTTL(t, "a", jvmLease)
 	mustRelease(t, watched)
 }
@@ -135,8 +135,8 @@ func wireMessages(t *testing.T, fx *redisFixture) {
 			t.Errorf("%s: published %s, want %s", what, got, want)
 		}
 	}
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	inner := mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{})
 	want("acquire and re-entry", "[]")
 	wantHeldByOther(t, c, "a")
 	want("a refusal", "[]")
@@ -166,7 +166,7 @@ func wireMessages(t *testing.T, fx *redisFixture) {
 func wireExclusion(t *testing.T, fx *redisFixture) {
 	c, j := fx.newLocks(t), newJVM(fx)
 
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	if ok, ttl := j.tryLock(t, "a"); ok || ttl > time.Minute || ttl < time.Minute-patience {
 		t.Errorf("Redisson against our lock: %v, %v", ok, ttl)
 	}
@@ -196,7 +196,7 @@ func wireExclusion(t *testing.T, fx *redisFixture) {
 	j.mustUnlock(t, "a", 0)
 	wantHeldByOther(t, c, "a")
 	j.mustUnlock(t, "a", 1)
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 }
 
 // A release of the one wakes a waiter of the other; no poll does.
@@ -227,7 +227,7 @@ func wireWakeUp(t *testing.T, fx *redisFixture) {
 // We learn with the next renewal that Redisson took our lock away, and leave its next lock alone.
 func wireForced(t *testing.T, fx *redisFixture) {
 	c, j := fx.newLocks(t, watchdogTimeout(6*time.Second)), newJVM(fx)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	j.mustForce(t, "a")
 	j.mustLock(t, "a")
 	wantLost(t, lease)
@@ -241,7 +241,7 @@ func wireForced(t *testing.T, fx *redisFixture) {
 func wireWatchdog(t *testing.T, fx *redisFixture) {
 	c, j := fx.newLocks(t, watchdogTimeout(3*time.Second)), newJVM(fx)
 	j.mustLock(t, "theirs")
-	ours := mustAcquire(t, c, "ours", AcquireOptions{})
+	ours := mustAcquire(t, bg, c.Lock("ours"), AcquireOptions{})
 	for range 3 {
 		mustBeRenewed(t, ours)
 	}
@@ -258,7 +258,7 @@ func TestWire_PlainPublishByDefault(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	c, _ := fx.newProxiedLocks(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	if err := fx.rdb.ConfigResetStat(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 			return l.Err()
 		},
 	} {
-		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
 		newJVM(fx).mustForce(t, "a")
 		wantHeld(t, lease)
 		wantErr(t, what, learns(lease), ErrLockLost)
@@ -337,7 +337,7 @@ func TestWire_NameMapper(t *testing.T) {
 			fx := newRedis(t)
 			mapped := func(o *Options) { o.NameMapper = func(name string) string { return "shop:" + name } }
 			c, other := fx.newLocks(t, mapped), fx.newLocks(t, mapped)
-			lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
+			lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.rival(other, name), forever)
 			eventuallyWaiting(t, other)
 			var channels []string
@@ -389,7 +389,7 @@ func TestWire_PublishModes(t *testing.T) {
 				})
 			})
 
-			lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
+			lease := mustAcquire(t, bg, holder.Lock("order"), AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock("order"), forever)
 			const channel = "redisson_lock__channel:{order}"
 			eventually(t, "the waiter to subscribe to the right channels", func() bool {
