@@ -266,7 +266,8 @@ func (s *aclFixture) length(key string) (n int64) {
 	return n
 }
 
-// checkForceUnlock unlocks a lock of another client, once all waiters have left the queue of a fair lock.
+// checkForceUnlock unlocks a lock of another client, once all waiters have left the queue of a fair
+// lock.
 func checkForceUnlock(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
 	lease := mustAcquire(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})

@@ -104,8 +104,8 @@ func BenchmarkOnce(b *testing.B) {
 	}
 }
 
-// benchmarkRounds runs b.N rounds on a number of goroutines; each returns the round of one goroutine.
-// cpu-ns/op is the CPU time of this process per round, without Redis.
+// benchmarkRounds runs b.N rounds on a number of goroutines; each returns the round of one
+// goroutine. cpu-ns/op is the CPU time of this process per round, without Redis.
 func benchmarkRounds(b *testing.B, goroutines int, each func(i int) func()) {
 	var left atomic.Int64
 	left.Store(int64(b.N))

@@ -45,22 +45,6 @@ func wantNothingLeft(t testing.TB, fx *redisFixture, c *Client) {
 	eventually(t, "the channels to go", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
 }
 
-// loadScripts loads every script into Redis, so that each attempt is one EVALSHA.
-func (fx *redisFixture) loadScripts(t testing.TB) {
-	t.Helper()
-	for _, s := range allScripts {
-		if err := fx.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func contextWithTimeout(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(bg, d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // Close waits for a release that is under way when its context ends, and does not count that lock
 // as held.
 func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
@@ -590,4 +574,11 @@ func goroutinesOfClients() (list []string) {
 		}
 	}
 	return list
+}
+
+// releaseAsync calls Release on a goroutine. The channel gives its error.
+func releaseAsync(lease interface{ Release(context.Context) error }) <-chan error {
+	released := make(chan error, 1)
+	go func() { released <- lease.Release(bg) }()
+	return released
 }

@@ -7,10 +7,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/embedded"
 )
 
 // servers are the two that core promises the same on: a real Redis, as in production, and the
@@ -586,4 +588,37 @@ func contractMarker(t *testing.T, fx *redisFixture) {
 	}
 	wantErr(t, "a result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
 	fx.wantStored(t, "a", "running", time.Hour)
+}
+
+// newEmbeddedRedis starts the Redis that runs inside the process.
+func newEmbeddedRedis(t testing.TB) *redisFixture {
+	t.Helper()
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	return &redisFixture{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
+}
+
+// checkExclusion has goroutines acquire a lock in rounds, and fails the test if two of them hold it
+// at once.
+func checkExclusion(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
+	t.Helper()
+	var inside atomic.Int32
+	inParallel(goroutines, func(i int) {
+		for range rounds {
+			err := Do(bg, lock(i), opts, func(ctx context.Context) error {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

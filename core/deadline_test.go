@@ -81,16 +81,6 @@ func wantEnded(t testing.TB, lease *Lease, cause error) {
 	}
 }
 
-func wantHeld(t testing.TB, lease *Lease) {
-	t.Helper()
-	if err := lease.Err(); err != nil {
-		t.Fatalf("Err() = %v, want the lease held", err)
-	}
-	if err := lease.Context().Err(); err != nil {
-		t.Fatalf("the lease's context ended: %v", context.Cause(lease.Context()))
-	}
-}
-
 // deleteKeys deletes the keys of locks without telling their holders.
 func (fx *redisFixture) deleteKeys(t testing.TB, keys ...string) {
 	t.Helper()

@@ -267,8 +267,8 @@ func (l *eventLog) list() []Event {
 	return slices.Clone(l.events)
 }
 
-// waitInOrder waits for n events and puts the last two in order: the next holder may report before the
-// one that released.
+// waitInOrder waits for n events and puts the last two in order: the next holder may report before
+// the one that released.
 func (l *eventLog) waitInOrder(t *testing.T, n int, last string) {
 	t.Helper()
 	eventually(t, "events", func() bool { return len(l.list()) >= n })

@@ -66,8 +66,8 @@ func wantOnceLocked(t testing.TB, o *Once) {
 	}
 }
 
-// wantStored checks what is in Redis beside the lock, which must be free. A test calls deleteRecord at
-// its end.
+// wantStored checks what is in Redis beside the lock, which must be free. A test calls deleteRecord
+// at its end.
 func (fx *redisFixture) wantStored(t testing.TB, name, want string, ttl time.Duration) {
 	t.Helper()
 	fx.wantFields(t, name, nil)
@@ -214,7 +214,8 @@ func TestOnce_WaitersOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// A holder may change its record after it has left it. Those who wait in one process share the bytes.
+// A holder may change its record after it has left it. Those who wait in one process share the
+// bytes.
 func TestOnce_SharedRecord(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)

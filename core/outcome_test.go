@@ -487,8 +487,9 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 	mustRelease(t, holder)
 }
 
-// commandCalls counts the commands that Redis ran, inside and outside of scripts. It leaves out INFO and
-// the commands that open a connection, with which the client may be busy in the background.
+// commandCalls counts the commands that Redis ran, inside and outside of scripts. It leaves out
+// INFO and the commands that open a connection, with which the client may be busy in the
+// background.
 func (fx *redisFixture) commandCalls(t testing.TB) map[string]int {
 	t.Helper()
 	info, err := fx.rdb.Info(bg, "commandstats").Result()

@@ -16,8 +16,6 @@ import (
 )
 
 // bg is the default context of tests.
-var bg = context.Background()
-
 // wantFields checks the hash of a lock in Redis. A nil map wants no hash.
 func (fx *redisFixture) wantFields(t testing.TB, key string, want map[string]string) {
 	t.Helper()

@@ -45,7 +45,8 @@ func (e *endpoint) follow(replica, primary *redistest.Server) {
 	})
 }
 
-// failOver swaps the servers once the replica has all data. Connections to the old primary stay open.
+// failOver swaps the servers once the replica has all data. Connections to the old primary stay
+// open.
 func (e *endpoint) failOver() {
 	primary := e.main.Client(e.t).Conn()
 	defer primary.Close()
@@ -129,8 +130,8 @@ func TestReadOnly_Failover(t *testing.T) {
 	}
 }
 
-// A replica refuses a script before it writes. The attempt goes on for CommandTimeout, alone or in a
-// crowd that shares pipelines.
+// A replica refuses a script before it writes. The attempt goes on for CommandTimeout, alone or in
+// a crowd that shares pipelines.
 func TestReadOnly_Retried(t *testing.T) {
 	t.Parallel()
 	for _, callers := range []int{1, 50} {

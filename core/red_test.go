@@ -91,7 +91,8 @@ func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease,
 	return lease, err
 }
 
-// acquireAllMembers acquires until all members are held: on a slow machine one may have answered too late.
+// acquireAllMembers acquires until all members are held: on a slow machine one may have answered
+// too late.
 func acquireAllMembers(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
 	eventually(t, "all members to be held", func() bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
-// canReenter reports whether Acquire with a context enters a held lock again, and that IsHeld says the
-// same.
+// canReenter reports whether Acquire with a context enters a held lock again, and that IsHeld says
+// the same.
 func canReenter(t testing.TB, ctx context.Context, l *Lock) bool {
 	t.Helper()
 	held, err := l.IsHeld(ctx)

@@ -254,3 +254,26 @@ func TestIdle_OtherCommandsKeepTheirTime(t *testing.T) {
 	}
 	acquireAndRelease(t, c, "a")
 }
+
+// acquireAndRelease acquires and releases a lock, on any goroutine.
+func acquireAndRelease(t *testing.T, c *Client, name string) {
+	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+	if err != nil {
+		t.Errorf("Acquire: %v", err)
+	} else if err := lease.Release(bg); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// eventuallyAcquire acquires a plain lock once Redis is well. The Redis client returns its last dial
+// error until its probe, once a second, finds the server, and a slow machine may be too slow for an
+// ack.
+func eventuallyAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
+	t.Helper()
+	eventually(t, "a lock to be granted", func() bool {
+		var err error
+		lease, err = c.Lock(name).Acquire(bg, opts)
+		return err == nil
+	})
+	return lease
+}

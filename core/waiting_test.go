@@ -19,8 +19,8 @@ import (
 // never is a PollInterval longer than any test: a waiter sleeps until something wakes it.
 const never = time.Hour
 
-// lockAsStranger makes another client hold locks for a lease, or without expiry if the lease is 0. No
-// message follows when they end.
+// lockAsStranger makes another client hold locks for a lease, or without expiry if the lease is 0.
+// No message follows when they end.
 func (fx *redisFixture) lockAsStranger(t testing.TB, lease time.Duration, keys ...string) {
 	t.Helper()
 	pipe := fx.rdb.Pipeline()
@@ -67,8 +67,8 @@ func mustReceiveLease(t testing.TB, what string, result <-chan acquireResult) *L
 	return got.lease
 }
 
-// eventuallyAsleep waits until the first waiter for each name has subscribed, was refused once more after
-// that, and sleeps. PollInterval must be never, and the name must have been idle before.
+// eventuallyAsleep waits until the first waiter for each name has subscribed, was refused once more
+// after that, and sleeps. PollInterval must be never, and the name must have been idle before.
 func eventuallyAsleep(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -370,8 +370,8 @@ func TestWaiting_FollowsRenewals(t *testing.T) {
 	}
 }
 
-// A waiter sleeps for the TTL of the lock or until its next poll, the shorter of the two. It does not
-// spin on a TTL of 0 or on a lock without expiry.
+// A waiter sleeps for the TTL of the lock or until its next poll, the shorter of the two. It does
+// not spin on a TTL of 0 or on a lock without expiry.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
 	const poll = 5 * time.Second
@@ -602,8 +602,8 @@ func TestWaiting_TheEndOfManyIsOneAttempt(t *testing.T) {
 	}
 }
 
-// The attempt at the end of WaitTime has no reply in time. The caller gets the answer before it, and
-// what Redis grants late is freed.
+// The attempt at the end of WaitTime has no reply in time. The caller gets the answer before it,
+// and what Redis grants late is freed.
 func TestWaiting_LastAttemptWithoutAReply(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -1075,4 +1075,32 @@ func TestMaxWaiters(t *testing.T) {
 		}
 		mustRelease(t, got.lease)
 	}
+}
+
+// eventuallyWaiting waits until a client has one waiter, which has subscribed to releases. Its
+// first attempt, which does not subscribe, is over then.
+func eventuallyWaiting(t testing.TB, c *Client) {
+	t.Helper()
+	eventually(t, "a waiter that has subscribed", func() bool {
+		s := c.Stats()
+		return s.Waiting == 1 && s.Channels == 1
+	})
+}
+
+// eventuallySubscribed waits until a client has subscribed to the releases of a lock.
+func (fx *redisFixture) eventuallySubscribed(t testing.TB, name string) {
+	t.Helper()
+	channel := wire.LockChannel(name)
+	eventually(t, "a subscriber to releases of "+name, func() bool {
+		return fx.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
+	})
+}
+
+// merge returns a channel that gives the results of several Acquires as they return.
+func merge(results ...<-chan acquireResult) <-chan acquireResult {
+	all := make(chan acquireResult, len(results))
+	for _, result := range results {
+		go func() { all <- <-result }()
+	}
+	return all
 }
