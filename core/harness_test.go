@@ -31,6 +31,7 @@ import (
 //
 // commandTimeout, watchdogTimeout and pollInterval change the options of a client.
 
+// bg is the default context of tests.
 var bg = context.Background()
 
 // A redisFixture is a Redis of the test's own, with a plain client to look into it.

@@ -15,7 +15,6 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// bg is the default context of tests.
 // wantFields checks the hash of a lock in Redis. A nil map wants no hash.
 func (fx *redisFixture) wantFields(t testing.TB, key string, want map[string]string) {
 	t.Helper()
