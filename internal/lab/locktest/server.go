@@ -11,43 +11,43 @@ import (
 	"testing"
 )
 
-// A Site is a server of a handler, and a client that follows no redirect.
-type Site struct {
+// A Server is a server of a handler, and a client that follows no redirect.
+type Server struct {
 	testing.TB
 	Client *http.Client
 	URL    string
 }
 
-// Serve serves h until the test ends.
-func Serve(t testing.TB, h http.Handler) *Site {
+// NewServer serves h until the test ends.
+func NewServer(t testing.TB, h http.Handler) *Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	client := srv.Client()
 	client.Timeout = patience
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Site{t, client, srv.URL}
+	return &Server{t, client, srv.URL}
 }
 
-// An Answer is what the client got, without its Date.
-type Answer struct {
+// A Response is what the client got, without its Date.
+type Response struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
 // Replayed reports whether the answer is a replay of an earlier one.
-func (a Answer) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
+func (a Response) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
 
 // Equal reports whether both answers are the same.
-func (a Answer) Equal(b Answer) bool {
+func (a Response) Equal(b Response) bool {
 	return a.Status == b.Status && a.Body == b.Body && maps.EqualFunc(a.Header, b.Header, slices.Equal)
 }
 
-func (a Answer) String() string { return fmt.Sprintf("%d %q %v", a.Status, a.Body, a.Header) }
+func (a Response) String() string { return fmt.Sprintf("%d %q %v", a.Status, a.Body, a.Header) }
 
-// Request returns a request that ends with the test.
-func (s *Site) Request(method, path, body string) *http.Request {
+// NewRequest returns a request that ends with the test.
+func (s *Server) NewRequest(method, path, body string) *http.Request {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Site) Request(method, path, body string) *http.Request {
 }
 
 // Do sends a request and returns the answer.
-func (s *Site) Do(r *http.Request) Answer {
+func (s *Server) Do(r *http.Request) Response {
 	s.Helper()
 	response, err := s.Client.Do(r)
 	if err != nil {
@@ -69,15 +69,15 @@ func (s *Site) Do(r *http.Request) Answer {
 		s.Fatal(err)
 	}
 	response.Header.Del("Date")
-	return Answer{response.StatusCode, response.Header, string(body)}
+	return Response{response.StatusCode, response.Header, string(body)}
 }
 
 // Want sends a request and fails the test unless the answer has the status, and the text in its
 // body. The name of a host may precede the path. headers are names and values.
-func (s *Site) Want(method, path string, status int, text string, headers ...string) {
+func (s *Server) Want(method, path string, status int, text string, headers ...string) {
 	s.Helper()
 	host, path, _ := strings.Cut(path, "/")
-	r := s.Request(method, "/"+path, "")
+	r := s.NewRequest(method, "/"+path, "")
 	r.Host = host
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -88,9 +88,9 @@ func (s *Site) Want(method, path string, status int, text string, headers ...str
 }
 
 // WantNot sends a request and fails the test if the body of the answer has one of the texts.
-func (s *Site) WantNot(method, path string, texts ...string) {
+func (s *Server) WantNot(method, path string, texts ...string) {
 	s.Helper()
-	a := s.Do(s.Request(method, path, ""))
+	a := s.Do(s.NewRequest(method, path, ""))
 	for _, text := range texts {
 		if strings.Contains(a.Body, text) {
 			s.Errorf("%s %s: answer %v has %q in it", method, path, a, text)
@@ -98,10 +98,10 @@ func (s *Site) WantNot(method, path string, texts ...string) {
 	}
 }
 
-// Pay sends a POST with an idempotency key, and returns the answer.
-func (s *Site) Pay(path, key string, changes ...func(*http.Request)) Answer {
+// PostWithKey sends a POST with an idempotency key, and returns the answer.
+func (s *Server) PostWithKey(path, key string, changes ...func(*http.Request)) Response {
 	s.Helper()
-	r := s.Request(http.MethodPost, path, "{}")
+	r := s.NewRequest(http.MethodPost, path, "{}")
 	r.Header.Set("Idempotency-Key", key)
 	for _, change := range changes {
 		change(r)
