@@ -105,7 +105,7 @@ func TestNew_QueueFull(t *testing.T) {
 	cfg := quiet(keyfuncs.Const("k"))
 	cfg.WaitTime, cfg.MaxWaiters = 15*time.Second, 1
 	s := newServer(t, func(app *fiber.App) { app.Get("/", fiberlock.New(locks, cfg), answerLock) })
-	first := make(chan locktest.Response, 1)
+	first := make(chan locktest.Answer, 1)
 	go func() { first <- s.Do(s.NewRequest("GET", "/", "")) }()
 	for locks.Stats().Waiting == 0 {
 		time.Sleep(time.Millisecond)

@@ -29,22 +29,22 @@ func NewServer(t testing.TB, h http.Handler) *Server {
 	return &Server{t, client, srv.URL}
 }
 
-// A Response is what the client got, without its Date.
-type Response struct {
+// An Answer is what the client got, without its Date.
+type Answer struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
 // Replayed reports whether the answer is a replay of an earlier one.
-func (a Response) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
+func (a Answer) Replayed() bool { return a.Header.Get("Idempotent-Replayed") == "true" }
 
 // Equal reports whether both answers are the same.
-func (a Response) Equal(b Response) bool {
+func (a Answer) Equal(b Answer) bool {
 	return a.Status == b.Status && a.Body == b.Body && maps.EqualFunc(a.Header, b.Header, slices.Equal)
 }
 
-func (a Response) String() string { return fmt.Sprintf("%d %q %v", a.Status, a.Body, a.Header) }
+func (a Answer) String() string { return fmt.Sprintf("%d %q %v", a.Status, a.Body, a.Header) }
 
 // NewRequest returns a request that ends with the test.
 func (s *Server) NewRequest(method, path, body string) *http.Request {
@@ -57,7 +57,7 @@ func (s *Server) NewRequest(method, path, body string) *http.Request {
 }
 
 // Do sends a request and returns the answer.
-func (s *Server) Do(r *http.Request) Response {
+func (s *Server) Do(r *http.Request) Answer {
 	s.Helper()
 	response, err := s.Client.Do(r)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) Do(r *http.Request) Response {
 		s.Fatal(err)
 	}
 	response.Header.Del("Date")
-	return Response{response.StatusCode, response.Header, string(body)}
+	return Answer{response.StatusCode, response.Header, string(body)}
 }
 
 // Want sends a request and fails the test unless the answer has the status, and the text in its
@@ -99,7 +99,7 @@ func (s *Server) WantNot(method, path string, texts ...string) {
 }
 
 // PostWithKey sends a POST with an idempotency key, and returns the answer.
-func (s *Server) PostWithKey(path, key string, changes ...func(*http.Request)) Response {
+func (s *Server) PostWithKey(path, key string, changes ...func(*http.Request)) Answer {
 	s.Helper()
 	r := s.NewRequest(http.MethodPost, path, "{}")
 	r.Header.Set("Idempotency-Key", key)

@@ -65,7 +65,7 @@ func bearer(token string) func(*http.Request) {
 func anonymous(*http.Request) {}
 
 // do sends a POST.
-func do(s *locktest.Server, path string, changes ...func(*http.Request)) locktest.Response {
+func do(s *locktest.Server, path string, changes ...func(*http.Request)) locktest.Answer {
 	s.Helper()
 	r := s.NewRequest(http.MethodPost, path, "{}")
 	for _, change := range changes {
@@ -89,7 +89,7 @@ func TestLockByUser(t *testing.T) {
 			locks := locktest.NewLocks(t)
 			s := locktest.NewServer(t, shop.serve(locks, transfer, nil))
 			anna, ben := as(t, "anna"), as(t, "ben")
-			first := make(chan locktest.Response)
+			first := make(chan locktest.Answer)
 			go func() { first <- do(s, "/transfer?stay", anna) }()
 			<-inside
 			for _, test := range []struct {
