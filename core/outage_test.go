@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -409,5 +410,124 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 		if r := mustReceive(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("the waiter: %v", r.err)
 		}
+	}
+}
+
+// When Redis fails, the queued waiters fail together, not after one command timeout each.
+func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]redistest.Action{
+		"no answer":      redistest.DropReply,
+		"an error reply": redistest.ReplyWith("-ERR trouble\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			const timeout = 4 * time.Second
+			c, proxy := fx.newProxiedLocksWith(t, readTimeout(timeout+time.Second), pollInterval(never), commandTimeout(timeout))
+			fx.lockAsStranger(t, 0, "a")
+			var waiters []<-chan acquireResult
+			for range 10 {
+				waiters = append(waiters, startWaiter(t, bg, c, "a", long))
+			}
+			eventuallyAsleep(t, c, "a")
+			letConnectionsIdle(t)
+			rule := proxy.OnMatch(1, runsScript(acquireScript), trouble)
+			proxy.OnMatch(2, runsScript(acquireScript), trouble) // the same attempt, on a new connection
+			begun := time.Now()
+			fx.publishRelease(t, "a")
+			mustReceive(t, "the first waiter's attempt", rule.Hit())
+			var texts []string
+			for _, w := range waiters {
+				got := mustReceive(t, "a waiter to fail", w)
+				if got.err == nil || errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, ErrNotHeld) || errors.Is(got.err, context.DeadlineExceeded) {
+					t.Fatalf("%+v, want the error of Redis", got)
+				}
+				texts = append(texts, got.err.Error())
+			}
+			if took := time.Since(begun); took > 3*timeout {
+				t.Errorf("the waiters failed after %s, the command timeout is %s", took, timeout)
+			}
+			for _, text := range texts {
+				if text != texts[0] {
+					t.Errorf("waiters failed with %q and %q, want the same error", text, texts[0])
+				}
+			}
+			fx.deleteKeys(t, "a")
+		})
+	}
+}
+
+// A waiter that comes after a failed attempt was sent makes its own attempt.
+func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocksWith(t, readTimeout(5*time.Second), pollInterval(never), commandTimeout(4*time.Second))
+	fx.lockAsStranger(t, 0, "a", "b")
+	elsewhere := startWaiter(t, bg, c, "b", long)
+	first := startWaiter(t, bg, c, "a", long)
+	second := startWaiter(t, bg, c, "a", long)
+	eventuallyAsleep(t, c, "a", "b")
+	letConnectionsIdle(t)
+	lost := proxy.OnMatch(1, runsScript(acquireScript), redistest.DropReply)
+	proxy.OnMatch(2, runsScript(acquireScript), redistest.DropReply) // the same attempt, on a new connection
+	fx.publishRelease(t, "a")
+	mustReceive(t, "the first waiter's attempt", lost.Hit())
+	third := startWaiter(t, bg, c, "a", long)
+	for _, w := range []<-chan acquireResult{first, second} {
+		if got := mustReceive(t, "a waiter to fail", w); got.err == nil {
+			t.Fatal("a waiter got a lock that is held")
+		}
+	}
+	fx.deleteKeys(t, "a", "b")
+	fx.publishRelease(t, "a")
+	fx.publishRelease(t, "b")
+	mustRelease(t, mustReceiveLease(t, "the later waiter's lease", third))
+	mustRelease(t, mustReceiveLease(t, "the lease on the other name", elsewhere))
+}
+
+// Redis dies under a thousand waiters. All fail within one command timeout of the poll that
+// noticed.
+func TestOutage_AThousandWaiters(t *testing.T) {
+	t.Parallel()
+	const n, poll, timeout = 1000, time.Second, 4 * time.Second
+	for _, test := range []struct {
+		name      string
+		end, back func(*redistest.Server, testing.TB)
+	}{
+		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
+		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			c := fx.newLocks(t, pollInterval(poll), commandTimeout(timeout))
+			fx.lockAsStranger(t, 0, "a")
+			errs := make(chan error, n)
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() {
+					_, err := c.Lock("a").Acquire(bg, long)
+					errs <- err
+				})
+			}
+			eventually(t, "all waiters", func() bool { return c.Stats().Waiting == n })
+			begun := time.Now()
+			test.end(fx.srv, t)
+			wg.Wait()
+			if took := time.Since(begun); took > 5*(poll+timeout) {
+				t.Errorf("the last waiter failed after %s", took)
+			} else {
+				t.Logf("the last waiter failed after %s", took)
+			}
+			close(errs)
+			for err := range errs {
+				if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v, want the error of Redis", err)
+				}
+			}
+			test.back(fx.srv, t)
+			fx.deleteKeys(t, "a")
+		})
 	}
 }
