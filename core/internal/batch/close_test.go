@@ -10,15 +10,15 @@ import (
 func TestDo_Close(t *testing.T) {
 	for name, more := range map[string]int{"alone": 0, "with others": 20} {
 		t.Run(name, func(t *testing.T) {
-			onClock(t, func(b *bench) {
-				answers := b.dos(1 + more)
+			withFakeClock(t, func(fx *batchFixture) {
+				answers := fx.dos(1 + more)
 				closed := make(chan struct{})
 				go func() {
-					b.Close()
+					fx.Close()
 					close(closed)
 				}()
 				synctest.Wait()
-				if r := b.stay(newCall("late")); r.Err != ErrClosed {
+				if r := fx.stay(newCall("late")); r.Err != ErrClosed {
 					t.Errorf("a call after Close got %v, %v; want %v", r.Value, r.Err, ErrClosed)
 				}
 				select {
@@ -26,7 +26,7 @@ func TestDo_Close(t *testing.T) {
 					t.Error("Close did not wait for calls in flight")
 				default:
 				}
-				b.answerAll()
+				fx.answerAll()
 				for range 1 + more {
 					if r := <-answers; r.Err != nil {
 						t.Error(r.Err)
@@ -40,45 +40,45 @@ func TestDo_Close(t *testing.T) {
 
 // Close answers queued calls, refuses new ones and leaves no goroutine.
 func TestClose_Drains(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(100)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(100)
 		closed := make(chan struct{})
 		go func() {
-			b.Close()
+			fx.Close()
 			close(closed)
 		}()
 		synctest.Wait()
-		late := b.calls(1)
+		late := fx.calls(1)
 		wantErr(t, late[0], ErrClosed)
-		for n := 0; len(b.sizes()) > 0; n++ {
+		for n := 0; len(fx.sizes()) > 0; n++ {
 			select {
 			case <-closed:
 				t.Fatal("Close did not wait for calls in flight")
 			default:
 			}
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantReplies(calls)
+		fx.wantReplies(calls)
 		<-closed
-		wantErr(t, b.calls(1)[0], ErrClosed)
+		wantErr(t, fx.calls(1)[0], ErrClosed)
 	})
 }
 
 // When Redis never answers, Close takes no longer than the client's timeouts, and callers wait no
 // longer than their deadlines.
 func TestClose_WithoutAnswers(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(100)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(100)
 		closed := make(chan struct{})
 		go func() {
-			b.Close()
+			fx.Close()
 			close(closed)
 		}()
-		pass(timeout)
+		sleep(timeout)
 		for _, c := range calls {
 			wantErr(t, c, ErrUnanswered)
 		}
-		b.answerAll()
+		fx.answerAll()
 		<-closed
 	})
 }
@@ -87,18 +87,18 @@ func TestClose_WithoutAnswers(t *testing.T) {
 func TestClose_IsPrompt(t *testing.T) {
 	for name, busy := range map[string]bool{"idle": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
-			onClock(t, func(b *bench) {
+			withFakeClock(t, func(fx *batchFixture) {
 				began := time.Now()
-				b.calls(100)
+				fx.calls(100)
 				if !busy {
-					b.answerAll()
+					fx.answerAll()
 				}
 				closed := make(chan struct{})
 				go func() {
-					b.Close()
+					fx.Close()
 					close(closed)
 				}()
-				b.answerAll()
+				fx.answerAll()
 				<-closed
 				if took := time.Since(began); took != 0 {
 					t.Errorf("Close waited %v", took)
@@ -110,23 +110,23 @@ func TestClose_IsPrompt(t *testing.T) {
 
 // A runner about to leave a closed lane that is loaded once more sends those calls first.
 func TestClose_CallQueuedMeanwhile(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		slow := newCall("slow")
 		slow.Reply <- Reply{} // blocks the runner that delivers to it
-		b.Send(slow, time.Now())
-		calls := b.calls(3 + 2)
+		fx.Send(slow, time.Now())
+		calls := fx.calls(3 + 2)
 		closed := make(chan struct{})
 		go func() {
-			b.Close()
+			fx.Close()
 			close(closed)
 		}()
-		b.answer(nil)
-		b.wantSizes("two are queued", 1, 1, 1)
-		pass(leastSlow) // the queued calls may start now, on the runner that is blocked
+		fx.answer(nil)
+		fx.wantSizes("two are queued", 1, 1, 1)
+		sleep(leastSlow) // the queued calls may start now, on the runner that is blocked
 		<-slow.Reply
-		b.wantSizes("they are sent", 1, 1, 1, 2)
-		b.answerAll()
-		b.wantReplies(append(calls, slow))
+		fx.wantSizes("they are sent", 1, 1, 1, 2)
+		fx.answerAll()
+		fx.wantReplies(append(calls, slow))
 		<-closed
 	})
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // listening makes waiters listen on their channels until the returned function is called.
-func (f *fairSite) listening(waiters ...int) (stop func()) {
+func (f *fairFixture) listening(waiters ...int) (stop func()) {
 	f.Helper()
 	ps := f.rdb.Subscribe(ctx())
 	f.Cleanup(func() { _ = ps.Close() })
@@ -41,7 +41,7 @@ func counting(grace time.Duration) *Fair {
 }
 
 // tryFor takes or queues up for the lock of counting.
-func (f *fairSite) tryFor(lock *Fair, n int) Answer {
+func (f *fairFixture) tryFor(lock *Fair, n int) Answer {
 	f.Helper()
 	return mustAnswer(f.T, f.rdb, AcquireFair(lock, owner(n), lease, asLong, soon))
 }
@@ -49,7 +49,7 @@ func (f *fairSite) tryFor(lock *Fair, n int) Answer {
 const absentees = deadlines + ":absent"
 
 // missing returns how many waiters had no listener when their turn came.
-func (f *fairSite) missing() int {
+func (f *fairFixture) missing() int {
 	noted := f.rdb.HGetAll(ctx(), absentees).Val()
 	delete(noted, "next")
 	delete(noted, "due")
@@ -57,7 +57,7 @@ func (f *fairSite) missing() int {
 }
 
 // sinceLongAgo makes waiters absent for d longer.
-func (f *fairSite) sinceLongAgo(d time.Duration) {
+func (f *fairFixture) sinceLongAgo(d time.Duration) {
 	f.Helper()
 	for n, since := range f.rdb.HGetAll(ctx(), absentees).Val() {
 		if n == "next" {
@@ -219,7 +219,7 @@ func TestFairListenersThatCannotBeCounted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := redistest.Start(t)
-			f := &fairSite{t, srv.Client(t)}
+			f := &fairFixture{t, srv.Client(t)}
 			lock, rules := lock()
 			if rules != nil {
 				f.rdb = asUser(t, srv, rules...)

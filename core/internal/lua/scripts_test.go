@@ -47,7 +47,7 @@ func mustEval(t *testing.T, rdb *redis.Client, c Call) any {
 func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 	t.Helper()
 	if c.Script == forceRelease || c.Script == fairForceRelease {
-		taken, _ := mustTake(t, rdb, c)
+		taken, _ := mustForceRelease(t, rdb, c)
 		return slices.Contains(taken, true)
 	}
 	done, _, err := c.ReadRelease(mustEval(t, rdb, c))
@@ -57,8 +57,8 @@ func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 	return done
 }
 
-// mustTake returns which owners lost the lock to a force, and how many hold it still.
-func mustTake(t *testing.T, rdb *redis.Client, c Call) (taken []bool, left int) {
+// mustForceRelease returns which owners lost the lock to a force, and how many hold it still.
+func mustForceRelease(t *testing.T, rdb *redis.Client, c Call) (taken []bool, left int) {
 	t.Helper()
 	reply := mustEval(t, rdb, c)
 	list, _ := reply.([]any)
@@ -350,7 +350,7 @@ func TestForceRelease(t *testing.T) {
 		for _, owner := range held {
 			put(t, rdb, key, owner, 3, lease)
 		}
-		taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement))
+		taken, left := mustForceRelease(t, rdb, ForceRelease(key, owners, announcement))
 		if taken[0] != slices.Contains(held, mine) || taken[1] != slices.Contains(held, other) || left != 0 {
 			t.Errorf("held by %q: taken %v, left %d", held, taken, left)
 		}
@@ -372,7 +372,7 @@ func TestForceRelease(t *testing.T) {
 	// A reader that has entered since stays, and the hash keeps its TTL.
 	put(t, rdb, key, mine, 1, lease)
 	put(t, rdb, key, "mode", 1, lease)
-	if taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement)); !taken[0] || taken[1] || left != 1 {
+	if taken, left := mustForceRelease(t, rdb, ForceRelease(key, owners, announcement)); !taken[0] || taken[1] || left != 1 {
 		t.Errorf("a reader beside another one: taken %v, left %d", taken, left)
 	}
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1", "mode": "1"})
