@@ -19,7 +19,7 @@ func TestAdmin(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
-	s := python(t)
+	s := startPython(t)
 	config := caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n client_id web-1\n }", `
 		reqlock /orders/* {
 			key order:{path.1}
@@ -30,7 +30,7 @@ func TestAdmin(t *testing.T) {
 			mode read_write
 		}
 		reverse_proxy `+s.addr())
-	p := start(t, config)
+	p := startCaddy(t, config)
 	listing := func(query string) (l inspect.Listing) {
 		t.Helper()
 		if err := json.Unmarshal([]byte(p.get(t, "/reqlock/locks"+query)), &l); err != nil {
@@ -39,18 +39,18 @@ func TestAdmin(t *testing.T) {
 		return l
 	}
 	list := func(query string) []inspect.Lock { return listing(query).Locks }
-	if !p.await(t, "locks work") {
+	if !p.eventuallyLogs(t, "locks work") {
 		t.Fatal(p.log)
 	}
 	if text := strings.TrimSpace(p.get(t, "/reqlock/locks")); text != `{"locks":[],"truncated":false}` {
 		t.Errorf("without locks: %s", text)
 	}
-	first := p.begin(t, http.MethodPost, "/orders/42?gate=a", "X-Request-Id", "r1")
-	s.awaitCalls(t, 1)
-	writer := p.begin(t, http.MethodPost, "/lists/7?gate=a")
-	s.awaitCalls(t, 2)
-	second := p.begin(t, http.MethodPost, "/orders/42")
-	awaitWaiter(t, rdb, "reqlock:order:42")
+	first := p.doAsync(t, http.MethodPost, "/orders/42?gate=a", "X-Request-Id", "r1")
+	s.eventuallyCalls(t, 1)
+	writer := p.doAsync(t, http.MethodPost, "/lists/7?gate=a")
+	s.eventuallyCalls(t, 2)
+	second := p.doAsync(t, http.MethodPost, "/orders/42")
+	eventuallyWaiting(t, rdb, "reqlock:order:42")
 	elsewhere, err := core.New(redis.Client(t), core.Options{ClientID: "web-9"})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestAdmin(t *testing.T) {
 	}
 	s.open(t, "a")
 	for _, answers := range []<-chan answer{first, second, writer} {
-		receive(t, answers)
+		mustReceive(t, answers)
 	}
 	counted := []string{
 		`reqlock_requests_total{http_route="",reqlock_problem="none"} 3`,
@@ -143,7 +143,7 @@ func TestAdmin_ListInAnOutage(t *testing.T) {
 			}
 			respond `+answer)
 	}
-	p := start(t, config("one"))
+	p := startCaddy(t, config("one"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	listed := make(chan answer, 1)

@@ -43,7 +43,7 @@ func BenchmarkCaddy(b *testing.B) {
 	backend := httptest.NewServer(http.HandlerFunc(pay))
 	defer backend.Close()
 	proxy := "reverse_proxy " + strings.TrimPrefix(backend.URL, "http://")
-	p := start(b, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }", `
+	p := startCaddy(b, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }", `
 		handle /bare/* {
 			`+proxy+`
 		}

@@ -10,8 +10,8 @@ import (
 // Error routes see the status and the problem, and may answer as they like.
 func TestErrorRoutes(t *testing.T) {
 	t.Parallel()
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock {
 			key {header.X-Order}
 			retry_after 7s
@@ -27,15 +27,15 @@ func TestErrorRoutes(t *testing.T) {
 	if a := p.do(t, http.MethodGet, "/"); a.status != http.StatusBadRequest || a.body != "400 urn:reqlock:problem:key-missing" {
 		t.Errorf("without a key: %v", a)
 	}
-	first := p.begin(t, http.MethodPost, "/?gate=a", "X-Order", "1")
-	s.awaitCalls(t, 1)
+	first := p.doAsync(t, http.MethodPost, "/?gate=a", "X-Order", "1")
+	s.eventuallyCalls(t, 1)
 	a := p.do(t, http.MethodPost, "/", "X-Order", "1")
 	want := "409 busy: Another request is in progress. Another request for the same resource is in progress. Try again later."
 	if a.status != 423 || a.body != want || a.header.Get("Retry-After") != "7" || a.header.Get("Waited") == "" {
 		t.Errorf("%v %v, want %q", a, a.header, want)
 	}
 	s.open(t, "a")
-	if a := receive(t, first); a.status != http.StatusOK {
+	if a := mustReceive(t, first); a.status != http.StatusOK {
 		t.Errorf("the first request got %v", a)
 	}
 }
@@ -44,7 +44,7 @@ func TestErrorRoutes(t *testing.T) {
 func TestErrorsFromInside(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key order
 		}
@@ -69,13 +69,13 @@ func TestErrorsFromInside(t *testing.T) {
 			t.Errorf("%v", a)
 		}
 	}
-	awaitEmpty(t, redis.Client(t))
+	eventuallyEmpty(t, redis.Client(t))
 }
 
 // Without Redis, Caddy starts, and answers 503 or lets requests through.
 func TestWithoutRedis(t *testing.T) {
 	t.Parallel()
-	p := start(t, caddyfile("reqlock {\n redis redis://127.0.0.1:1\n command_timeout 1s\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://127.0.0.1:1\n command_timeout 1s\n }", `
 		reqlock /closed {
 			key order
 		}
@@ -87,7 +87,7 @@ func TestWithoutRedis(t *testing.T) {
 			scope global
 		}
 		respond "served"`))
-	if !p.await(t, "locks do not work yet") {
+	if !p.eventuallyLogs(t, "locks do not work yet") {
 		t.Errorf("the log does not say that Redis is down:\n%s", p.log)
 	}
 	if a := p.do(t, http.MethodGet, "/closed"); a.status != http.StatusServiceUnavailable || a.problem() != "backend-unavailable" {

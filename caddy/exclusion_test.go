@@ -20,8 +20,8 @@ func TestExclusion(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			marks := t.TempDir()
-			services := []*service{serve(t, "python3", "testdata/pay.py", marks), serve(t, "node", "testdata/pay.mjs", marks)}
-			p := start(t, "{\n"+globals+"reqlock {\n redis redis://"+rdb.Addr()+"\n }\n}\nhttps://localhost:{$PORT} {"+`
+			services := []*service{startService(t, "python3", "testdata/pay.py", marks), startService(t, "node", "testdata/pay.mjs", marks)}
+			p := startCaddy(t, "{\n"+globals+"reqlock {\n redis redis://"+rdb.Addr()+"\n }\n}\nhttps://localhost:{$PORT} {"+`
 				tls internal
 				reqlock /orders/* {
 					key `+version+`:{path.1}
@@ -69,7 +69,7 @@ func TestExclusion(t *testing.T) {
 // transport returns a transport for one version of HTTP.
 func transport(t testing.TB, p *process, version string) http.RoundTripper {
 	t.Helper()
-	secure := p.trusting(t)
+	secure := p.tlsConfig(t)
 	if version == "HTTP/3.0" {
 		h3 := &http3.Transport{TLSClientConfig: secure}
 		t.Cleanup(func() { _ = h3.Close() })
@@ -84,14 +84,14 @@ func transport(t testing.TB, p *process, version string) http.RoundTripper {
 // While an order is busy, other requests for it are refused, and other orders are not affected.
 func TestRefusal(t *testing.T) {
 	t.Parallel()
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock /orders/* {
 			key order:{path.1}
 		}
 		reverse_proxy `+s.addr()))
-	first := p.begin(t, http.MethodPost, "/orders/42/pay?gate=a")
-	s.awaitCalls(t, 1)
+	first := p.doAsync(t, http.MethodPost, "/orders/42/pay?gate=a")
+	s.eventuallyCalls(t, 1)
 	a := p.do(t, http.MethodPost, "/orders/42/pay")
 	if a.status != http.StatusConflict || a.problem() != "locked" || a.header.Get("Retry-After") != "1" || a.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("the second request got %v %v", a, a.header)
@@ -103,7 +103,7 @@ func TestRefusal(t *testing.T) {
 		t.Errorf("a path that does not match got %v", a)
 	}
 	s.open(t, "a")
-	if a := receive(t, first); a.status != http.StatusOK || a.body != "paid by python, number 1\n" {
+	if a := mustReceive(t, first); a.status != http.StatusOK || a.body != "paid by python, number 1\n" {
 		t.Errorf("the first request got %v", a)
 	}
 }
@@ -113,26 +113,26 @@ func TestClientLeavesWhileWaiting(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key order
 			wait 10m
 		}
 		reverse_proxy `+s.addr()))
-	first := p.begin(t, http.MethodPost, "/?gate=a")
-	s.awaitCalls(t, 1)
+	first := p.doAsync(t, http.MethodPost, "/?gate=a")
+	s.eventuallyCalls(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	second := make(chan answer, 1)
 	go func() { second <- send(ctx, p.client, http.MethodPost, p.url("/gone"), "") }()
-	awaitWaiter(t, rdb, "reqlock:order")
+	eventuallyWaiting(t, rdb, "reqlock:order")
 	leave()
 	<-second
 	eventually(t, "the waiter to leave", func() bool {
 		return rdb.PubSubNumSub(t.Context(), "redisson_lock__channel:{reqlock:order}").Val()["redisson_lock__channel:{reqlock:order}"] == 0
 	})
 	s.open(t, "a")
-	receive(t, first)
+	mustReceive(t, first)
 	if a := p.do(t, http.MethodPost, "/third"); a.status != http.StatusOK {
 		t.Errorf("the next request got %v", a)
 	}
@@ -149,8 +149,8 @@ func TestClientLeavesWhileHolding(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock /kept {
 			key kept
 		}
@@ -163,7 +163,7 @@ func TestClientLeavesWhileHolding(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		first := make(chan answer, 1)
 		go func() { first <- send(ctx, p.client, http.MethodPost, p.url(path+"?gate=a"), "") }()
-		s.awaitCalls(t, i+1)
+		s.eventuallyCalls(t, i+1)
 		leave()
 		<-first
 	}
@@ -172,7 +172,7 @@ func TestClientLeavesWhileHolding(t *testing.T) {
 		t.Errorf("while the service still works: %v", a)
 	}
 	s.open(t, "a")
-	awaitEmpty(t, rdb)
+	eventuallyEmpty(t, rdb)
 	if a := p.do(t, http.MethodPost, "/kept"); a.status != http.StatusOK {
 		t.Errorf("after that: %v", a)
 	}

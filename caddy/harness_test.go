@@ -34,21 +34,21 @@ type process struct {
 	cmd     *exec.Cmd
 	dir     string
 	port    string
-	log     *journal
+	log     *processLog
 	admin   *http.Client // of the admin endpoint
 	client  *http.Client // of the sites, by HTTP/1.1 without TLS
 	ended   chan struct{}
 	exitErr error // when ended is closed
 }
 
-// A journal is the log of a process.
-type journal struct {
+// A processLog is the log of a process.
+type processLog struct {
 	mu    sync.Mutex
 	lines []string
 	grown chan struct{} // closed at the next line
 }
 
-func (j *journal) add(line string) {
+func (j *processLog) add(line string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines = append(j.lines, line)
@@ -57,7 +57,7 @@ func (j *journal) add(line string) {
 }
 
 // find returns the first line that contains text, and what ends when there are more lines.
-func (j *journal) find(text string) (line string, more <-chan struct{}) {
+func (j *processLog) find(text string) (line string, more <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if i := slices.IndexFunc(j.lines, func(line string) bool { return strings.Contains(line, text) }); i >= 0 {
@@ -66,7 +66,7 @@ func (j *journal) find(text string) (line string, more <-chan struct{}) {
 	return "", j.grown
 }
 
-func (j *journal) String() string {
+func (j *processLog) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return strings.Join(j.lines, "\n")
@@ -87,12 +87,12 @@ func caddyfile(global, site string) string {
 	return "{\n" + globals + global + "\n}\nhttp://:{$PORT} {\n" + site + "\n}\n"
 }
 
-// start starts Caddy and waits until it serves. It ends with the test.
-func start(t testing.TB, config string, env ...string) *process {
+// startCaddy starts Caddy and waits until it serves. It ends with the test.
+func startCaddy(t testing.TB, config string, env ...string) *process {
 	t.Helper()
 	for range 5 {
-		p := tryStart(t, config, env)
-		if p.await(t, "serving initial configuration") {
+		p := tryStartCaddy(t, config, env)
+		if p.eventuallyLogs(t, "serving initial configuration") {
 			t.Cleanup(func() { p.stop(t) })
 			return p
 		}
@@ -105,7 +105,7 @@ func start(t testing.TB, config string, env ...string) *process {
 	return nil
 }
 
-func tryStart(t testing.TB, config string, env []string) *process {
+func tryStartCaddy(t testing.TB, config string, env []string) *process {
 	t.Helper()
 	// The path of a Unix socket must be short.
 	dir, err := os.MkdirTemp("", "caddy-")
@@ -113,7 +113,7 @@ func tryStart(t testing.TB, config string, env []string) *process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	p := &process{dir: dir, port: freePort(t), log: &journal{grown: make(chan struct{})}, ended: make(chan struct{})}
+	p := &process{dir: dir, port: freePort(t), log: &processLog{grown: make(chan struct{})}, ended: make(chan struct{})}
 	p.cmd = p.command(context.Background(), "run", "--config", p.write(t, config))
 	p.cmd.Env = append(p.cmd.Env, env...)
 	stderr, err := p.cmd.StderrPipe()
@@ -163,8 +163,8 @@ func (p *process) newClient(t testing.TB, transport http.RoundTripper) *http.Cli
 	return client
 }
 
-// await waits for a line of the log. false: Caddy ended without it.
-func (p *process) await(t testing.TB, text string) bool {
+// eventuallyLogs waits for a line of the log. false: Caddy ended without it.
+func (p *process) eventuallyLogs(t testing.TB, text string) bool {
 	t.Helper()
 	timeout := time.After(patience)
 	for {
@@ -286,8 +286,8 @@ func (p *process) do(t testing.TB, method, path string, header ...string) answer
 	return a
 }
 
-// begin sends a request whose answer the test does not await yet.
-func (p *process) begin(t testing.TB, method, path string, header ...string) <-chan answer {
+// doAsync sends a request whose answer the test does not wait for yet.
+func (p *process) doAsync(t testing.TB, method, path string, header ...string) <-chan answer {
 	t.Helper()
 	answers := make(chan answer, 1)
 	ctx := t.Context()
@@ -305,8 +305,8 @@ func (p *process) get(t testing.TB, path string) string {
 	return a.body
 }
 
-// receive waits for an answer that is under way.
-func receive(t testing.TB, answers <-chan answer) answer {
+// mustReceive waits for an answer that is under way.
+func mustReceive(t testing.TB, answers <-chan answer) answer {
 	t.Helper()
 	select {
 	case a := <-answers:
@@ -349,8 +349,8 @@ type service struct {
 	client *http.Client
 }
 
-// serve starts a service of testdata.
-func serve(t testing.TB, name string, args ...string) *service {
+// startService starts a service of testdata.
+func startService(t testing.TB, name string, args ...string) *service {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -377,9 +377,9 @@ func serve(t testing.TB, name string, args ...string) *service {
 	return s
 }
 
-func python(t testing.TB) *service {
+func startPython(t testing.TB) *service {
 	t.Helper()
-	return serve(t, "python3", "testdata/pay.py", t.TempDir())
+	return startService(t, "python3", "testdata/pay.py", t.TempDir())
 }
 
 // addr returns host and port.
@@ -400,8 +400,8 @@ func (s *service) journal(t testing.TB) (calls []call) {
 	return calls
 }
 
-// awaitCalls waits until the service was called n times.
-func (s *service) awaitCalls(t testing.TB, n int) {
+// eventuallyCalls waits until the service was called n times.
+func (s *service) eventuallyCalls(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, "calls of the service", func() bool { return len(s.journal(t)) >= n })
 }
@@ -414,8 +414,8 @@ func (s *service) open(t testing.TB, gate string) {
 	}
 }
 
-// awaitWaiter waits until a request waits for a plain lock.
-func awaitWaiter(t testing.TB, rdb *redis.Client, name string) {
+// eventuallyWaiting waits until a request waits for a plain lock.
+func eventuallyWaiting(t testing.TB, rdb *redis.Client, name string) {
 	t.Helper()
 	channel := "redisson_lock__channel:{" + name + "}"
 	eventually(t, "a waiter for "+name, func() bool {
@@ -423,8 +423,8 @@ func awaitWaiter(t testing.TB, rdb *redis.Client, name string) {
 	})
 }
 
-// awaitEmpty waits until no lock is left.
-func awaitEmpty(t testing.TB, rdb *redis.Client) {
+// eventuallyEmpty waits until no lock is left.
+func eventuallyEmpty(t testing.TB, rdb *redis.Client) {
 	t.Helper()
 	eventually(t, "an empty Redis", func() bool {
 		n, err := rdb.DBSize(t.Context()).Result()
@@ -432,10 +432,10 @@ func awaitEmpty(t testing.TB, rdb *redis.Client) {
 	})
 }
 
-// trusting returns the TLS settings of a client that trusts Caddy's own authority.
-func (p *process) trusting(t testing.TB) *tls.Config {
+// tlsConfig returns the TLS settings of a client that trusts Caddy's own authority.
+func (p *process) tlsConfig(t testing.TB) *tls.Config {
 	t.Helper()
-	p.await(t, "certificate obtained successfully")
+	p.eventuallyLogs(t, "certificate obtained successfully")
 	pem, err := os.ReadFile(filepath.Join(p.dir, "caddy/pki/authorities/local/root.crt"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 // A repeat gets the first answer, also one that the service sent in chunks, and runs nothing.
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock_idempotent {
 			scope {header.X-User}
 			wait 1m
@@ -79,8 +79,8 @@ func TestIdempotent(t *testing.T) {
 // A stream of events is not held back, so it cannot be replayed.
 func TestIdempotent_Stream(t *testing.T) {
 	t.Parallel()
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock_idempotent {
 			scope global
 		}
@@ -111,8 +111,8 @@ func TestIdempotent_Stream(t *testing.T) {
 func TestIdempotent_ClientLeaves(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		@idempotent header Idempotency-Key *
 		reqlock_idempotent @idempotent {
 			scope global
@@ -125,12 +125,12 @@ func TestIdempotent_ClientLeaves(t *testing.T) {
 	go func() {
 		first <- send(ctx, p.client, http.MethodPost, p.url("/payments?gate=a"), "", "Idempotency-Key", "k")
 	}()
-	s.awaitCalls(t, 1)
+	s.eventuallyCalls(t, 1)
 	leave()
 	<-first
-	again := p.begin(t, http.MethodPost, "/payments?gate=a", "Idempotency-Key", "k")
+	again := p.doAsync(t, http.MethodPost, "/payments?gate=a", "Idempotency-Key", "k")
 	s.open(t, "a")
-	if a := receive(t, again); a.body != "paid by python, number 1\n" || a.header.Get("Idempotent-Replayed") != "true" {
+	if a := mustReceive(t, again); a.body != "paid by python, number 1\n" || a.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("%v %v", a, a.header)
 	}
 	if calls := s.journal(t); len(calls) != 1 {
@@ -142,7 +142,7 @@ func TestIdempotent_ClientLeaves(t *testing.T) {
 // directives stand in the file. In a route block that order counts, and the wrong one is logged.
 func TestIdempotent_Lock(t *testing.T) {
 	t.Parallel()
-	s := python(t)
+	s := startPython(t)
 	const lock, once = `
 		reqlock {
 			key all
@@ -162,17 +162,17 @@ func TestIdempotent_Lock(t *testing.T) {
 		{"route {" + once + lock + service + "\n}", false},
 		{"route {" + lock + once + service + "\n}", true},
 	} {
-		p := start(t, caddyfile("reqlock {\n embedded\n }", test.site))
+		p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", test.site))
 		first := p.do(t, http.MethodPost, "/payments", "Idempotency-Key", "k")
 		gate := strconv.Itoa(calls)
-		holder := p.begin(t, http.MethodGet, "/payments?gate="+gate)
+		holder := p.doAsync(t, http.MethodGet, "/payments?gate="+gate)
 		calls += 2
-		s.awaitCalls(t, calls)
+		s.eventuallyCalls(t, calls)
 		again := p.do(t, http.MethodPost, "/payments", "Idempotency-Key", "k")
 		s.open(t, gate)
-		receive(t, holder)
+		mustReceive(t, holder)
 		if test.inside {
-			if again.problem() != "locked" || !p.await(t, warning) {
+			if again.problem() != "locked" || !p.eventuallyLogs(t, warning) {
 				t.Errorf("idempotency inside: %v", again)
 			}
 		} else if again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {

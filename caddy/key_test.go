@@ -35,7 +35,7 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := names(t, server.Client(t))
-	p := start(t, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }\nservers {\n trusted_proxies static private_ranges\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }\nservers {\n trusted_proxies static private_ranges\n }", `
 		basic_auth /user {
 			alice $2a$04$2R1cDhHhKMRee/EVFiY63OLVGmuFHkGW4eOXJ8x5CYu8yf5pCNmoa
 		}
@@ -196,7 +196,7 @@ func TestRewrites(t *testing.T) {
 	server := redistest.Start(t)
 	s := names(t, server.Client(t))
 	proxy := "reverse_proxy " + strings.TrimPrefix(s.URL, "http://")
-	p := start(t, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+server.Addr()+"\n }", `
 		rewrite /legacy/pay.php /orders/{query.order}
 		handle_path /api/* {
 			reqlock {
@@ -251,7 +251,7 @@ func TestRewrites(t *testing.T) {
 // waited.
 func TestPlaceholders(t *testing.T) {
 	t.Parallel()
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock {
 			key {path.0}
 			mode fenced
@@ -271,7 +271,7 @@ func TestPlaceholders(t *testing.T) {
 // With read_write and fenced, each writer has a larger token, and a reader has none.
 func TestPlaceholders_FencedWriters(t *testing.T) {
 	t.Parallel()
-	p := start(t, caddyfile("reqlock {\n embedded\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n embedded\n }", `
 		reqlock {
 			key {path.0}
 			mode read_write

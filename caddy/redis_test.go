@@ -58,23 +58,23 @@ func TestRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := python(t)
-			p := start(t, caddyfile("reqlock {\n"+app+"\n}", `
+			s := startPython(t)
+			p := startCaddy(t, caddyfile("reqlock {\n"+app+"\n}", `
 				reqlock {
 					key {http.request.uri.path.0}
 				}
 				reverse_proxy `+s.addr()), "REDIS_ADDR="+single.Addr(), "REDIS_PASSWORD=second")
-			if !p.await(t, "reqlock: locks work") {
+			if !p.eventuallyLogs(t, "reqlock: locks work") {
 				t.Fatal(p.log)
 			}
 			path := "/" + strings.ReplaceAll(name, " ", "-")
-			first := p.begin(t, http.MethodPost, path+"?gate=a")
-			s.awaitCalls(t, 1)
+			first := p.doAsync(t, http.MethodPost, path+"?gate=a")
+			s.eventuallyCalls(t, 1)
 			if a := p.do(t, http.MethodPost, path); a.problem() != "locked" {
 				t.Errorf("%v", a)
 			}
 			s.open(t, "a")
-			if a := receive(t, first); a.status != http.StatusOK {
+			if a := mustReceive(t, first); a.status != http.StatusOK {
 				t.Errorf("%v", a)
 			}
 		})
@@ -93,12 +93,12 @@ func TestRedis_NewPassword(t *testing.T) {
 		}
 	}
 	write("first")
-	p := start(t, caddyfile("reqlock {\n redis redis://caddy@"+server.Addr()+"\n password_file "+file+"\n }", `
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://caddy@"+server.Addr()+"\n password_file "+file+"\n }", `
 		reqlock {
 			key a
 		}
 		respond "served"`))
-	if !p.await(t, "reqlock: locks work") {
+	if !p.eventuallyLogs(t, "reqlock: locks work") {
 		t.Fatal(p.log)
 	}
 	write("second")

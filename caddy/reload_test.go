@@ -37,7 +37,7 @@ func TestReload(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	rdb := server.Client(t)
-	s := python(t)
+	s := startPython(t)
 	config := func(n int) string {
 		return caddyfile("reqlock {\n redis redis://"+server.Addr()+"?pool_size=5\n }", fmt.Sprintf(`
 			header Config %d
@@ -51,11 +51,11 @@ func TestReload(t *testing.T) {
 			}
 			reverse_proxy %s`, n, s.addr()))
 	}
-	p := start(t, config(0))
-	held := p.begin(t, http.MethodPost, "/orders/held?gate=a")
-	s.awaitCalls(t, 1)
-	waiting := p.begin(t, http.MethodPost, "/orders/held")
-	awaitWaiter(t, rdb, "reqlock:order:held")
+	p := startCaddy(t, config(0))
+	held := p.doAsync(t, http.MethodPost, "/orders/held?gate=a")
+	s.eventuallyCalls(t, 1)
+	waiting := p.doAsync(t, http.MethodPost, "/orders/held")
+	eventuallyWaiting(t, rdb, "reqlock:order:held")
 	owner := rdb.HKeys(t.Context(), "reqlock:order:held").Val()
 
 	// At a reload, Caddy itself loses connections that are idle or just accepted, also without locks.
@@ -115,7 +115,7 @@ func TestReload(t *testing.T) {
 	}
 	s.open(t, "a")
 	for _, answers := range []<-chan answer{held, waiting} {
-		if a := receive(t, answers); a.status != http.StatusOK || a.header.Get("Config") != "0" {
+		if a := mustReceive(t, answers); a.status != http.StatusOK || a.header.Get("Config") != "0" {
 			t.Errorf("of the requests that were there before: %v, configuration %s", a, a.header.Get("Config"))
 		}
 	}
@@ -136,7 +136,7 @@ func TestReload_OtherRedis(t *testing.T) {
 	t.Parallel()
 	old, next := redistest.Start(t), redistest.Start(t)
 	oldClient, nextClient := old.Client(t), next.Client(t)
-	s := python(t)
+	s := startPython(t)
 	config := func(redis *redistest.Server) string {
 		return caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n client_id caddy\n }", `
 			reqlock {
@@ -145,11 +145,11 @@ func TestReload_OtherRedis(t *testing.T) {
 			}
 			reverse_proxy `+s.addr())
 	}
-	p := start(t, config(old))
-	held := p.begin(t, http.MethodPost, "/orders/7?gate=a")
-	s.awaitCalls(t, 1)
-	waiting := p.begin(t, http.MethodPost, "/orders/7")
-	awaitWaiter(t, oldClient, "reqlock:7")
+	p := startCaddy(t, config(old))
+	held := p.doAsync(t, http.MethodPost, "/orders/7?gate=a")
+	s.eventuallyCalls(t, 1)
+	waiting := p.doAsync(t, http.MethodPost, "/orders/7")
+	eventuallyWaiting(t, oldClient, "reqlock:7")
 	p.reload(t, config(next))
 	if a := p.do(t, http.MethodPost, "/orders/8"); a.status != http.StatusOK {
 		t.Errorf("a new request: %v", a)
@@ -159,7 +159,7 @@ func TestReload_OtherRedis(t *testing.T) {
 	}
 	s.open(t, "a")
 	for _, answers := range []<-chan answer{held, waiting} {
-		if a := receive(t, answers); a.status != http.StatusOK {
+		if a := mustReceive(t, answers); a.status != http.StatusOK {
 			t.Errorf("of the requests that were there before: %v", a)
 		}
 	}
@@ -167,20 +167,20 @@ func TestReload_OtherRedis(t *testing.T) {
 		list, err := oldClient.ClientList(t.Context()).Result()
 		return err == nil && strings.Count(list, "\n") == 1 // that of the test
 	})
-	awaitEmpty(t, oldClient)
+	eventuallyEmpty(t, oldClient)
 }
 
 // A configuration that cannot be loaded changes nothing.
 func TestReload_Refused(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := python(t)
+	s := startPython(t)
 	good := caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 		}
 		reverse_proxy `+s.addr())
-	p := start(t, good)
+	p := startCaddy(t, good)
 	if err := p.tryReload(strings.Replace(good, "key {path.1}", "mode fair", 1)); err == nil || !strings.Contains(err.Error(), "neither a key nor a policy") {
 		t.Errorf("error %v", err)
 	}
@@ -192,7 +192,7 @@ func TestReload_Refused(t *testing.T) {
 	if a := p.do(t, http.MethodPost, "/orders/7"); a.status != http.StatusOK {
 		t.Errorf("%v", a)
 	}
-	awaitEmpty(t, redis.Client(t))
+	eventuallyEmpty(t, redis.Client(t))
 }
 
 // A signal answers those who wait at once, and lets those who hold a lock finish.
@@ -200,25 +200,25 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 			wait 10m
 		}
 		reverse_proxy `+s.addr()))
-	held := p.begin(t, http.MethodPost, "/orders/7?gate=a")
-	s.awaitCalls(t, 1)
-	waiting := p.begin(t, http.MethodPost, "/orders/7")
-	awaitWaiter(t, rdb, "reqlock:7")
+	held := p.doAsync(t, http.MethodPost, "/orders/7?gate=a")
+	s.eventuallyCalls(t, 1)
+	waiting := p.doAsync(t, http.MethodPost, "/orders/7")
+	eventuallyWaiting(t, rdb, "reqlock:7")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if a := receive(t, waiting); a.status != http.StatusServiceUnavailable || a.problem() != "shutting-down" || a.header.Get("Retry-After") == "" {
+	if a := mustReceive(t, waiting); a.status != http.StatusServiceUnavailable || a.problem() != "shutting-down" || a.header.Get("Retry-After") == "" {
 		t.Errorf("the request that waited: %v", a)
 	}
 	s.open(t, "a")
-	if a := receive(t, held); a.status != http.StatusOK {
+	if a := mustReceive(t, held); a.status != http.StatusOK {
 		t.Errorf("the request that held its lock: %v", a)
 	}
 	<-p.ended
@@ -232,14 +232,14 @@ func TestStop_GracePeriod(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	rdb := redis.Client(t)
-	s := python(t)
-	p := start(t, caddyfile("grace_period 100ms\nreqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("grace_period 100ms\nreqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 		}
 		reverse_proxy `+s.addr()))
-	_ = p.begin(t, http.MethodPost, "/orders/7?gate=never")
-	s.awaitCalls(t, 1)
+	_ = p.doAsync(t, http.MethodPost, "/orders/7?gate=never")
+	s.eventuallyCalls(t, 1)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestPolicy(t *testing.T) {
 			policy `+plugin+`
 		}
 		reverse_proxy `+strings.TrimPrefix(s.URL, "http://"))
-	p := start(t, config)
+	p := startCaddy(t, config)
 	for range 3 {
 		if a := p.do(t, http.MethodPost, "/acme/%6Dilk"); a.status != http.StatusOK || a.body != "reqlock:acme/milk" {
 			t.Errorf("%v, want the lock reqlock:acme/milk", a)

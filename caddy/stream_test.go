@@ -15,8 +15,8 @@ import (
 func TestStream(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 		}
@@ -45,15 +45,15 @@ func TestStream(t *testing.T) {
 	if strings.Join(rest, "|") != "|data: last|" {
 		t.Errorf("the rest of the stream is %q", rest)
 	}
-	awaitEmpty(t, redis.Client(t))
+	eventuallyEmpty(t, redis.Client(t))
 }
 
 // A WebSocket holds its lock until either side closes it.
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 		}
@@ -84,15 +84,15 @@ func TestWebSocket(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Error(err)
 	}
-	awaitEmpty(t, redis.Client(t))
+	eventuallyEmpty(t, redis.Client(t))
 }
 
 // After max_hold, the request to the service is cancelled and the lock is free.
 func TestMaxHold(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	s := python(t)
-	p := start(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
+	s := startPython(t)
+	p := startCaddy(t, caddyfile("reqlock {\n redis redis://"+redis.Addr()+"\n }", `
 		reqlock {
 			key {path.1}
 			max_hold 300ms
@@ -104,7 +104,7 @@ func TestMaxHold(t *testing.T) {
 	if a := p.do(t, http.MethodPost, "/orders/7"); a.status != http.StatusOK {
 		t.Errorf("after that: %v", a)
 	}
-	if !p.await(t, "held its lock for MaxHold") {
+	if !p.eventuallyLogs(t, "held its lock for MaxHold") {
 		t.Error("the log does not say so")
 	}
 }

@@ -47,13 +47,13 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 		}
 	}
 	for _, isCutOff := range []bool{false, true} {
-		hammers.flows(t)
+		hammers.mustProgress(t)
 		old := top.masterOf(t, name, nil)
 		if isCutOff {
-			cutOff(t, old)
+			isolateMaster(t, old)
 			// Not for long, or Sentinel would take none of the replicas.
-			before := hammers.asked()
-			eventually(t, "more attempts", func() bool { return hammers.asked() > before+10 })
+			before := hammers.attempts()
+			eventually(t, "more attempts", func() bool { return hammers.attempts() > before+10 })
 		}
 		var kept []*Lease
 		for i := range 3 {
@@ -68,9 +68,9 @@ func (top *topology) testAcks(t *testing.T, replicas int) {
 			mustStand(t, lease, clients[1])
 		}
 	}
-	hammers.flows(t)
+	hammers.mustProgress(t)
 	hammers.end()
-	top.empty(t)
+	top.wantEmpty(t)
 }
 
 // mustStand checks that no other client gets a held lock.
@@ -96,11 +96,11 @@ type hammers struct {
 	holder *Lease // as far as it knows
 }
 
-func (h *hammers) asked() int64 { return h.refused.Load() + h.done.Load() }
+func (h *hammers) attempts() int64 { return h.refused.Load() + h.done.Load() }
 
 func (h *hammers) run(ctx context.Context, l *Lock) {
 	for ctx.Err() == nil {
-		lease, err := insist(ctx, l, AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
+		lease, err := acquireWithRetries(ctx, l, AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
 		if err != nil {
 			return
 		}

@@ -29,7 +29,7 @@ var aclKinds = map[string]lockKind{
 // aclKinds must not miss a kind. A Once is no Lock.
 func TestACLKinds(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	var tested []string
 	for _, kind := range aclKinds {
 		tested = append(tested, kind.lock(c, "a").kind.Name)
@@ -41,8 +41,8 @@ func TestACLKinds(t *testing.T) {
 	}
 }
 
-// An aclSite is a Redis with the user that docs/redisson.md shows.
-type aclSite struct {
+// An aclFixture is a Redis with the user that docs/redisson.md shows.
+type aclFixture struct {
 	nodes   []*redis.Client
 	connect func(t *testing.T) redis.UniversalClient // as that user
 }
@@ -53,41 +53,41 @@ type aclSite struct {
 func TestACL(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	site := &aclSite{[]*redis.Client{srv.Client(t)}, func(t *testing.T) redis.UniversalClient {
+	fx := &aclFixture{[]*redis.Client{srv.Client(t)}, func(t *testing.T) redis.UniversalClient {
 		return srv.ClientWith(t, func(o *redis.Options) {
 			o.Username, o.Password = "orders", "secret"
 			o.DisableIdentity = true // Redis 7.2 would log a CLIENT SETINFO that it denies
 		})
 	}}
-	rights := site.setUser(t, `on >secret .*`)
+	rights := fx.setUser(t, `on >secret .*`)
 	t.Run("kinds", func(t *testing.T) {
-		site.useEverything(t, PublishPlain)
-		site.useEverything(t, PublishSharded)
+		fx.useEverything(t, PublishPlain)
+		fx.useEverything(t, PublishSharded)
 	})
-	site.wantUsed(t, rights)
+	fx.wantUsed(t, rights)
 }
 
 // In a cluster the user may also run what the Redis client runs to find the slots.
 func TestACL_Cluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
-	site := &aclSite{connect: func(t *testing.T) redis.UniversalClient {
+	fx := &aclFixture{connect: func(t *testing.T) redis.UniversalClient {
 		return cluster.ClientWith(t, func(o *redis.ClusterOptions) {
 			o.Username, o.Password = "orders", "secret"
 			o.DisableIdentity = true
 		})
 	}}
 	for _, srv := range cluster.Servers {
-		site.nodes = append(site.nodes, srv.Client(t))
+		fx.nodes = append(fx.nodes, srv.Client(t))
 	}
-	site.setUser(t, `on >secret .*`)
-	rights := site.setUser(t, `\+.*`)
-	t.Run("kinds", func(t *testing.T) { site.useEverything(t, PublishAuto) })
-	site.wantUsed(t, rights)
+	fx.setUser(t, `on >secret .*`)
+	rights := fx.setUser(t, `\+.*`)
+	t.Run("kinds", func(t *testing.T) { fx.useEverything(t, PublishAuto) })
+	fx.wantUsed(t, rights)
 }
 
 // setUser runs the line of docs/redisson.md whose rules match the pattern, and returns the rules.
-func (s *aclSite) setUser(t *testing.T, rules string) []string {
+func (s *aclFixture) setUser(t *testing.T, rules string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/redisson.md")
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *aclSite) setUser(t *testing.T, rules string) []string {
 }
 
 // useEverything does all that can be done with locks of each kind.
-func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
+func (s *aclFixture) useEverything(t *testing.T, publish PublishMode) {
 	for kindName, kind := range aclKinds {
 		t.Run(fmt.Sprintf("%s, mode %d", kindName, publish), func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +125,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 			enterAndLook(t, kind.lock(mine, name))
 			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			waitAndLeave(t, s, kind.lock(mine, name), kind.rival(theirs, name))
-			force(t, kind.lock(mine, name), kind.lock(theirs, name))
+			checkForceUnlock(t, kind.lock(mine, name), kind.lock(theirs, name))
 			if kindName == "fair" {
 				s.passOver(t, mine, name)
 			}
@@ -145,7 +145,7 @@ func (s *aclSite) useEverything(t *testing.T, publish PublishMode) {
 }
 
 // passOver takes a fair lock that is free and whose queue begins with a dead waiter.
-func (s *aclSite) passOver(t *testing.T, c *Client, name string) {
+func (s *aclFixture) passOver(t *testing.T, c *Client, name string) {
 	t.Helper()
 	c.pauses.absent = 20 * time.Millisecond
 	rdb := s.connect(t)
@@ -155,13 +155,13 @@ func (s *aclSite) passOver(t *testing.T, c *Client, name string) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	mustRelease(t, mustTake(t, bg, c.FairLock(name), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, c.FairLock(name), AcquireOptions{WaitTime: patience}))
 }
 
 // client returns a lock client of that user. It must be idle when the test ends.
-func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
+func (s *aclFixture) client(t *testing.T, publish PublishMode) *Client {
 	t.Helper()
-	c := newLooseClient(t, s.connect(t), func(o *Options) {
+	c := newUncheckedLocks(t, s.connect(t), func(o *Options) {
 		o.PublishMode = publish
 		o.PollInterval = 10 * time.Millisecond // a subscription is pinged each second
 		o.WatchdogTimeout = 9 * time.Second
@@ -175,7 +175,7 @@ func (s *aclSite) client(t *testing.T, publish PublishMode) *Client {
 
 // wantUsed fails the test if Redis denied the user anything, or if a command of the user was not
 // used.
-func (s *aclSite) wantUsed(t *testing.T, rights []string) {
+func (s *aclFixture) wantUsed(t *testing.T, rights []string) {
 	t.Helper()
 	for _, node := range s.nodes {
 		denied, err := node.ACLLog(bg, 100).Result()
@@ -195,7 +195,7 @@ func (s *aclSite) wantUsed(t *testing.T, rights []string) {
 }
 
 // commands returns Redis's statistics of commands.
-func (s *aclSite) commands() (stats string) {
+func (s *aclFixture) commands() (stats string) {
 	for _, node := range s.nodes {
 		stats += node.Info(bg, "commandstats").Val()
 	}
@@ -207,14 +207,14 @@ func (s *aclSite) commands() (stats string) {
 func enterAndLook(t *testing.T, lock *Lock) {
 	t.Helper()
 	ctx := WithOwner(bg)
-	first := mustTake(t, ctx, lock, AcquireOptions{})
+	first := mustAcquire(t, ctx, lock, AcquireOptions{})
 	var renewed time.Duration
 	eventually(t, "a renewal", func() bool {
 		before := renewed
 		renewed = first.Remaining()
 		return before > 0 && renewed > before
 	})
-	second := mustTake(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
+	second := mustAcquire(t, ctx, lock, AcquireOptions{LeaseTime: time.Minute})
 	if err := second.Extend(ctx, 2*time.Minute); err != nil {
 		t.Error(err)
 	}
@@ -229,9 +229,9 @@ func enterAndLook(t *testing.T, lock *Lock) {
 }
 
 // handOver releases a lock to another client, which has two waiters.
-func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
+func handOver(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	got := make(chan error, 2)
 	for range 2 {
 		go func() {
@@ -246,16 +246,16 @@ func handOver(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	eventually(t, "a ping on the subscription", func() bool { return pings() != before })
 	mustRelease(t, lease)
 	for range 2 {
-		if err := await(t, "both waiters", got); err != nil {
+		if err := mustReceive(t, "both waiters", got); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
 // waitAndLeave makes a waiter leave the queue, and another one behind it get the lock.
-func waitAndLeave(t *testing.T, s *aclSite, mine, theirs *Lock) {
+func waitAndLeave(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, mine, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	waiting := func(n int) {
 		eventually(t, fmt.Sprint(n, " waiters"), func() bool {
 			return theirs.c.Stats().Waiting == n && (!theirs.kind.RedisQueue || s.length(wire.FairQueue(theirs.key)) == int64(n))
@@ -268,24 +268,25 @@ func waitAndLeave(t *testing.T, s *aclSite, mine, theirs *Lock) {
 	impatient := acquireAsync(ctx, theirs, AcquireOptions{WaitTime: patience})
 	waiting(2)
 	leave()
-	wantErr(t, "Acquire", await(t, "it to leave", impatient).err, context.Canceled)
+	wantErr(t, "Acquire", mustReceive(t, "it to leave", impatient).err, context.Canceled)
 	waiting(1)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the waiter to get the lock", patient))
+	mustRelease(t, mustReceiveLease(t, "the waiter to get the lock", patient))
 }
 
 // length returns the length of a list on whichever node has it.
-func (s *aclSite) length(key string) (n int64) {
+func (s *aclFixture) length(key string) (n int64) {
 	for _, node := range s.nodes {
 		n = max(n, node.LLen(bg, key).Val()) // 0 where it is not
 	}
 	return n
 }
 
-// force unlocks a lock of another client, once all waiters have left the queue of a fair lock.
-func force(t *testing.T, mine, theirs *Lock) {
+// checkForceUnlock unlocks a lock of another client, once all waiters have left the queue of a fair
+// lock.
+func checkForceUnlock(t *testing.T, mine, theirs *Lock) {
 	t.Helper()
-	lease := mustTake(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
+	lease := mustAcquire(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	mustForce(t, mine)
 	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
 	if locked, err := mine.IsLocked(bg); locked || err != nil {
@@ -299,11 +300,11 @@ func downgrade(t *testing.T, mine, theirs *ReadWriteLock) {
 	ctx := WithOwner(bg)
 	var leases []*Lease
 	for _, lock := range []*Lock{mine.Write(), mine.Read(), mine.Read()} {
-		lease := mustTake(t, ctx, lock, AcquireOptions{})
+		lease := mustAcquire(t, ctx, lock, AcquireOptions{})
 		leases = append(leases, lease)
 	}
 	mustRelease(t, leases[0])
-	shared := mustTake(t, bg, theirs.Read(), AcquireOptions{})
+	shared := mustAcquire(t, bg, theirs.Read(), AcquireOptions{})
 	mustRelease(t, leases[1])
 	mustRelease(t, leases[2])
 	mustRelease(t, shared)

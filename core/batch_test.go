@@ -59,12 +59,12 @@ func (f *flightCounter) count(cmds ...redis.Cmder) {
 // refusal or NOSCRIPT.
 func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	other := b.client(t)
-	rdb := b.srv.Client(t)
+	fx := newRedis(t)
+	other := fx.newLocks(t)
+	rdb := fx.srv.Client(t)
 	flights := new(flightCounter)
 	rdb.AddHook(flights)
-	c := b.clientOn(t, rdb)
+	c := fx.newLocksOn(t, rdb)
 
 	const n = 200
 	var theirs []*Lease
@@ -72,16 +72,16 @@ func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	for i := range n {
 		switch i % 4 {
 		case 1:
-			theirs = append(theirs, mustAcquire(t, other, fmt.Sprint("k", i), AcquireOptions{}))
+			theirs = append(theirs, mustAcquire(t, bg, other.Lock(fmt.Sprint("k", i)), AcquireOptions{}))
 		case 2:
 			wrong = append(wrong, fmt.Sprint("k", i))
-			if err := b.rdb.Set(bg, wrong[len(wrong)-1], "a string", 0).Err(); err != nil {
+			if err := fx.rdb.Set(bg, wrong[len(wrong)-1], "a string", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for range 5 {
-		if err := b.rdb.ScriptFlush(bg).Err(); err != nil {
+		if err := fx.rdb.ScriptFlush(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 		inParallel(n, func(i int) {
@@ -111,7 +111,7 @@ func TestBatch_EachCallerGetsItsOwnReply(t *testing.T) {
 	for _, l := range theirs {
 		mustRelease(t, l)
 	}
-	if err := b.rdb.Del(bg, wrong...).Err(); err != nil {
+	if err := fx.rdb.Del(bg, wrong...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -127,9 +127,9 @@ func TestBatch_DeadConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t, commandTimeout(patience))
-			for _, script := range []func([]string) bool{runs(acquireScript), runs(releaseScript), runs(manyScript)} {
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t, commandTimeout(patience))
+			for _, script := range []func([]string) bool{runsScript(acquireScript), runsScript(releaseScript), runsScript(manyScript)} {
 				for _, n := range []int{1, 3, 10, 30} {
 					proxy.OnMatch(n, script, action)
 				}
@@ -144,8 +144,8 @@ func TestBatch_DeadConnection(t *testing.T) {
 					}
 				}
 			})
-			eventually(t, "the keys to go", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-			proxy.Cut() // or a deaf connection keeps the end of the test
+			eventually(t, "the keys to go", func() bool { return fx.rdb.DBSize(bg).Val() == 0 })
+			proxy.Cut() // or a silent connection keeps the end of the test
 			proxy.Restore()
 			// Do not wait for the second release of holds in doubt, which comes after
 			// CommandTimeout.
@@ -157,8 +157,8 @@ func TestBatch_DeadConnection(t *testing.T) {
 // A Redis that pauses delays its callers, and does no other harm.
 func TestBatch_ClientPause(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	stop := make(chan struct{})
 	var cycles atomic.Int64
 	var wg sync.WaitGroup
@@ -172,7 +172,7 @@ func TestBatch_ClientPause(t *testing.T) {
 					return
 				default:
 				}
-				mustCycle(t, c, fmt.Sprint("k", i))
+				acquireAndRelease(t, c, fmt.Sprint("k", i))
 				cycles.Add(1)
 			}
 		})
@@ -180,7 +180,7 @@ func TestBatch_ClientPause(t *testing.T) {
 	for range 3 {
 		before := cycles.Load()
 		eventually(t, "100 cycles", func() bool { return cycles.Load() > before+100 })
-		b.srv.PauseClients(t, 300*time.Millisecond)
+		fx.srv.PauseClients(t, 300*time.Millisecond)
 	}
 	before := cycles.Load()
 	eventually(t, "100 cycles afterwards", func() bool { return cycles.Load() > before+100 })
@@ -190,20 +190,20 @@ func TestBatch_ClientPause(t *testing.T) {
 // that was sent is cleaned up in the background.
 func TestBatch_CallersLeave(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, readTimeout(2*patience))
 	flights := new(flightCounter)
 	rdb.AddHook(flights)
-	c := b.clientOn(t, rdb, commandTimeout(2*patience))
-	queued := counter(proxy, func(args []string) bool {
+	c := fx.newLocksOn(t, rdb, commandTimeout(2*patience))
+	queued := countCommands(proxy, func(args []string) bool {
 		return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "queued") })
 	})
 
-	held := proxy.OnEvery(runs(acquireScript, manyScript), redistest.HoldReply)
+	held := proxy.OnEvery(runsScript(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
-	var leaving []<-chan acquired
+	var leaving []<-chan acquireResult
 	for i, more := 0, true; more; i++ { // until the others must wait for what is in flight
 		if i == 400 {
 			t.Fatalf("%d round trips for %d callers, want them to end", flights.flying.Load(), i)
@@ -218,7 +218,7 @@ func TestBatch_CallersLeave(t *testing.T) {
 	eventually(t, "all callers to wait for an answer", func() bool { return c.Stats().Waiting == len(leaving) })
 	hangUp()
 	for _, result := range leaving {
-		if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
+		if r := mustReceive(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v, %v", r.lease, r.err)
 		}
 	}
@@ -227,7 +227,7 @@ func TestBatch_CallersLeave(t *testing.T) {
 	}
 	held.Remove()
 	held.Release()
-	eventually(t, "the client to be idle and Redis empty", func() bool { return c.Stats() == Stats{} && b.rdb.DBSize(bg).Val() == 0 })
+	eventually(t, "the client to be idle and Redis empty", func() bool { return c.Stats() == Stats{} && fx.rdb.DBSize(bg).Val() == 0 })
 	if n := queued(); n != 0 {
 		t.Errorf("%d commands for callers that had left before theirs was sent", n)
 	}
@@ -236,27 +236,27 @@ func TestBatch_CallersLeave(t *testing.T) {
 // Renewals get through when no other call does.
 func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, readTimeout(2*patience))
-	c := b.clientOn(t, rdb, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	held := proxy.OnEvery(runs(acquireScript, manyScript), redistest.HoldReply)
+	c := fx.newLocksOn(t, rdb, commandTimeout(2*patience), watchdogTimeout(6*time.Second))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	held := proxy.OnEvery(runsScript(acquireScript, manyScript), redistest.HoldReply)
 	ctx, hangUp := context.WithCancel(bg)
-	var stuck []<-chan acquired
+	var stuck []<-chan acquireResult
 	eventually(t, "as many commands and pipelines as there may be to be stuck", func() bool {
 		stuck = append(stuck, acquireAsync(ctx, c.Lock(fmt.Sprint("stuck", len(stuck))), AcquireOptions{}))
 		pool := rdb.PoolStats()
 		return pool.TotalConns-pool.IdleConns >= 8
 	})
 	for range 3 {
-		awaitRenewals(t, lease)
+		mustBeRenewed(t, lease)
 	}
-	b.wantCount(t, lease, 1)
+	fx.wantCount(t, lease, 1)
 	hangUp()
 	for _, result := range stuck {
-		await(t, "the caller to be let go", result)
+		mustReceive(t, "the caller to be let go", result)
 	}
 	held.Remove()
 	held.Release()
@@ -267,8 +267,8 @@ func TestBatch_RenewalsPassBlockedCalls(t *testing.T) {
 // Redis.
 func TestBatch_CloseUnderLoad(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t))
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t))
 	var cycles atomic.Int64
 	closing := make(chan struct{})
 	go func() {
@@ -294,8 +294,8 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 			cycles.Add(1)
 		}
 	})
-	await(t, "the client to be closed", closing)
-	if n := b.rdb.DBSize(bg).Val(); n != 0 {
+	mustReceive(t, "the client to be closed", closing)
+	if n := fx.rdb.DBSize(bg).Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
 }
@@ -304,9 +304,9 @@ func TestBatch_CloseUnderLoad(t *testing.T) {
 func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	t.Parallel()
 	servers, cluster := startCluster(t)
-	c := newLooseClient(t, cluster, commandTimeout(2*patience))
+	c := newUncheckedLocks(t, cluster, commandTimeout(2*patience))
 	inParallel(100, func(i int) { // the client gets to know the cluster, and its scripts
-		mustCycle(t, c, fmt.Sprint("k", i))
+		acquireAndRelease(t, c, fmt.Sprint("k", i))
 	})
 	master := func(name string) string {
 		node, err := cluster.MasterForKey(bg, name)
@@ -318,7 +318,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	frozen := servers[0]
 	frozen.Freeze(t)
 	t.Cleanup(func() { frozen.Thaw(t) })
-	var stuck []<-chan acquired
+	var stuck []<-chan acquireResult
 	for i := range 200 {
 		if name := fmt.Sprint("k", i); master(name) == frozen.Addr() {
 			stuck = append(stuck, acquireAsync(bg, c.Lock(name), AcquireOptions{}))
@@ -330,7 +330,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	inParallel(200, func(i int) {
 		if name := fmt.Sprint("k", i); master(name) != frozen.Addr() {
 			for range 10 {
-				mustCycle(t, c, name)
+				acquireAndRelease(t, c, name)
 			}
 		}
 	})
@@ -343,7 +343,7 @@ func TestBatch_OneOfThreeMastersIsFrozen(t *testing.T) {
 	}
 	frozen.Thaw(t)
 	for _, result := range stuck {
-		if r := await(t, "Redis to go on", result); r.err == nil {
+		if r := mustReceive(t, "Redis to go on", result); r.err == nil {
 			mustRelease(t, r.lease)
 		}
 	}
@@ -378,7 +378,7 @@ func TestBatch_SlotMoves(t *testing.T) {
 			if acks > 0 {
 				startReplica(t, servers, source, key)
 			}
-			c := newLooseClient(t, cluster, commandTimeout(2*patience), func(o *Options) {
+			c := newUncheckedLocks(t, cluster, commandTimeout(2*patience), func(o *Options) {
 				o.ReplicaAcks, o.ReplicaTimeout, o.WatchdogTimeout = acks, patience, 4*patience
 			})
 			all := func(what string) {

@@ -19,21 +19,21 @@ import (
 func BenchmarkUncontended(b *testing.B) {
 	for _, goroutines := range []int{1, 2, 4, 16, 64, 256, 1024, 4096} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
-			c := newBundle(b).client(b)
-			spread(b, goroutines, func(i int) func() {
+			c := newRedis(b).newLocks(b)
+			benchmarkRounds(b, goroutines, func(i int) func() {
 				lock := c.Lock(fmt.Sprint("bench:", i))
 				return func() { cycle(b, lock, AcquireOptions{}) }
 			})
 		})
 		b.Run(fmt.Sprintf("by hand/goroutines=%d", goroutines), func(b *testing.B) {
-			bundle := newBundle(b)
-			rdb := bundle.srv.Client(b)
+			fx := newRedis(b)
+			rdb := fx.srv.Client(b)
 			for _, s := range []*lua.Script{acquireScript, releaseScript} {
 				if err := rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
 					b.Fatal(err)
 				}
 			}
-			spread(b, goroutines, func(i int) func() {
+			benchmarkRounds(b, goroutines, func(i int) func() {
 				key, channel := fmt.Sprint("bench:", i), fmt.Sprint("redisson_lock__channel:{bench:", i, "}")
 				return func() {
 					if n, err := rdb.EvalSha(bg, acquireScript.SHA, []string{key}, "me", 30000).Int(); n != 1 || err != nil {
@@ -55,8 +55,8 @@ func BenchmarkOnce(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		name := func(what string) string { return fmt.Sprintf("%s/goroutines=%d", what, goroutines) }
 		b.Run(name("plain"), func(b *testing.B) {
-			c := newBundle(b).client(b)
-			spread(b, goroutines, func(i int) func() {
+			c := newRedis(b).newLocks(b)
+			benchmarkRounds(b, goroutines, func(i int) func() {
 				lock := c.Lock(fmt.Sprint("bench:", i))
 				return func() { cycle(b, lock, AcquireOptions{}) }
 			})
@@ -67,10 +67,10 @@ func BenchmarkOnce(b *testing.B) {
 				what = "run with a marker"
 			}
 			b.Run(name(what), func(b *testing.B) {
-				bundle := newBundle(b)
-				c := bundle.client(b)
+				fx := newRedis(b)
+				c := fx.newLocks(b)
 				var run atomic.Int64
-				spread(b, goroutines, func(int) func() {
+				benchmarkRounds(b, goroutines, func(int) func() {
 					return func() {
 						once := c.Once(fmt.Sprint("bench:", run.Add(1)))
 						if marker {
@@ -85,28 +85,28 @@ func BenchmarkOnce(b *testing.B) {
 						}
 					}
 				})
-				bundle.rdb.FlushDB(bg)
+				fx.rdb.FlushDB(bg)
 			})
 		}
 		b.Run(name("replay"), func(b *testing.B) {
-			bundle := newBundle(b)
-			c := bundle.client(b)
+			fx := newRedis(b)
+			c := fx.newLocks(b)
 			mustRecord(b, mustBegin(b, c.Once("bench"), AcquireOptions{}), string(record), time.Hour)
-			spread(b, goroutines, func(int) func() {
+			benchmarkRounds(b, goroutines, func(int) func() {
 				return func() {
 					if _, got, err := c.Once("bench").Acquire(bg, AcquireOptions{}); err != nil || len(got) != len(record) {
 						b.Error(len(got), err)
 					}
 				}
 			})
-			bundle.rdb.FlushDB(bg)
+			fx.rdb.FlushDB(bg)
 		})
 	}
 }
 
-// spread runs b.N rounds on a number of goroutines; each returns the round of one goroutine.
-// cpu-ns/op is the CPU time of this process per round, without Redis.
-func spread(b *testing.B, goroutines int, each func(i int) func()) {
+// benchmarkRounds runs b.N rounds on a number of goroutines; each returns the round of one
+// goroutine. cpu-ns/op is the CPU time of this process per round, without Redis.
+func benchmarkRounds(b *testing.B, goroutines int, each func(i int) func()) {
 	var left atomic.Int64
 	left.Store(int64(b.N))
 	var wg sync.WaitGroup
@@ -134,8 +134,8 @@ func cpuTime(b *testing.B) time.Duration {
 
 // BenchmarkContended has all goroutines of one process take the same lock.
 func BenchmarkContended(b *testing.B) {
-	bundle := newBundle(b)
-	lock := bundle.client(b).Lock("bench")
+	fx := newRedis(b)
+	lock := fx.newLocks(b).Lock("bench")
 	b.ReportAllocs()
 	b.SetParallelism(32)
 	b.RunParallel(func(pb *testing.PB) {
@@ -147,8 +147,8 @@ func BenchmarkContended(b *testing.B) {
 
 // BenchmarkTwoClients passes a lock back and forth between two clients.
 func BenchmarkTwoClients(b *testing.B) {
-	bundle := newBundle(b)
-	locks := []*Lock{bundle.client(b).Lock("bench"), bundle.client(b).Lock("bench")}
+	fx := newRedis(b)
+	locks := []*Lock{fx.newLocks(b).Lock("bench"), fx.newLocks(b).Lock("bench")}
 	lease, err := locks[0].Acquire(bg, AcquireOptions{})
 	if err != nil {
 		b.Fatal(err)
@@ -191,19 +191,19 @@ func BenchmarkReadPair(b *testing.B) {
 	for _, readers := range []int{0, 1000, 5000} {
 		for _, where := range []string{"here", "elsewhere"} {
 			b.Run(fmt.Sprint(readers, " readers ", where), func(b *testing.B) {
-				bundle := newBundle(b)
-				c := newLooseClient(b, bundle.srv.Client(b))
+				fx := newRedis(b)
+				c := newUncheckedLocks(b, fx.srv.Client(b))
 				l := c.ReadWriteLock("a").Read()
 				if where == "elsewhere" && readers > 0 {
-					bundle.addReaders(b, "a", readers, func(int) time.Duration { return time.Hour })
+					fx.addReaders(b, "a", readers, func(int) time.Duration { return time.Hour })
 				}
 				for range readers {
 					if where == "here" {
-						mustTake(b, bg, l, AcquireOptions{LeaseTime: time.Hour})
+						mustAcquire(b, bg, l, AcquireOptions{LeaseTime: time.Hour})
 					}
 				}
 				for b.Loop() {
-					mustRelease(b, mustTake(b, bg, l, AcquireOptions{}))
+					mustRelease(b, mustAcquire(b, bg, l, AcquireOptions{}))
 				}
 				b.StopTimer()
 				ctx, cancel := context.WithCancel(bg)

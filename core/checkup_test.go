@@ -16,7 +16,7 @@ func TestPing_ServerLacksCommands(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t, `rename-command LPOS ""`, `rename-command INCR ""`)
 	var log lockedBuffer
-	c := newLooseClient(t, srv.Client(t), logTo(&log))
+	c := newUncheckedLocks(t, srv.Client(t), logTo(&log))
 	name := redisinfo.Parse(srv.Client(t).Info(bg).Val()).Server()
 	wantPing(t, c, name+" lacks commands that locks need: INCR (for fenced), LPOS (for fair)", "use Redis 6.2 or newer")
 	if _, err := c.FencedLock("a").Acquire(bg, AcquireOptions{}); err == nil || heals(err) || redisop.FaultOf(err) == nil || redisop.FaultOf(err).Class != "no_command" {
@@ -32,7 +32,7 @@ func TestPing_Warnings(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := srv.Client(t)
 	var log lockedBuffer
-	c := newLooseClient(t, rdb, logTo(&log))
+	c := newUncheckedLocks(t, rdb, logTo(&log))
 	defer mustClose(t, c)
 	set := func(name, value string) {
 		t.Helper()
@@ -66,7 +66,7 @@ func TestPing_Warnings(t *testing.T) {
 	want("eviction: maxmemory-policy allkeys-lru may evict locks that are held")
 	want("fencing tokens first")
 	logged(1)
-	mustRelease(t, mustTake(t, bg, c.FencedLock("a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{}))
 	want("eviction", "persistence: no append-only file: a restart forgets locks")
 	logged(2)
 	set("maxmemory-policy", "noeviction")
@@ -81,7 +81,7 @@ func TestPing_Warnings(t *testing.T) {
 // tries nothing that Redis would deny and log.
 func TestPing_WarnsOfPermissions(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const plain = "+ping +eval +evalsha +publish +subscribe +unsubscribe +pttl +pexpire +hset +hget +hkeys +hlen +hmget +hexists +hdel +del +cluster|slots"
 	ping := func(rules string) []Warning {
 		t.Helper()
@@ -89,10 +89,10 @@ func TestPing_WarnsOfPermissions(t *testing.T) {
 		for _, rule := range strings.Fields(rules) {
 			args = append(args, rule)
 		}
-		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+		if err := fx.rdb.Do(bg, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }))
+		c := fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }))
 		wantPing(t, c)
 		return c.Warnings()
 	}
@@ -108,7 +108,7 @@ func TestPing_WarnsOfPermissions(t *testing.T) {
 	if found := ping("~* +@all"); len(found) != 0 {
 		t.Errorf("with all permissions: %+v", found)
 	}
-	if denied := b.rdb.ACLLog(bg, 10).Val(); len(denied) > 0 {
+	if denied := fx.rdb.ACLLog(bg, 10).Val(); len(denied) > 0 {
 		t.Errorf("denied: %+v", denied[0])
 	}
 }

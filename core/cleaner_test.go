@@ -17,11 +17,11 @@ import (
 // frees the lock.
 func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, readTimeout(time.Second), commandTimeout(time.Second))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocksWith(t, readTimeout(time.Second), commandTimeout(time.Second))
 
-	stray := proxy.OnEvery(runs(acquireScript), redistest.HoldRequest)
-	refused := proxy.OnEvery(runs(releaseScript), redistest.ReplyWith("-ERR some trouble\r\n"))
+	stray := proxy.OnEvery(runsScript(acquireScript), redistest.HoldRequest)
+	refused := proxy.OnEvery(runsScript(releaseScript), redistest.ReplyWith("-ERR some trouble\r\n"))
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour}); err == nil {
 		t.Fatal("Acquire succeeded without an answer")
 	}
@@ -33,33 +33,33 @@ func TestCleaner_StrayAfterTheFirstAnswer(t *testing.T) {
 		}
 		return false
 	})
-	answered := proxy.OnMatch(1, runs(releaseScript), redistest.Delay(1))
+	answered := proxy.OnMatch(1, runsScript(releaseScript), redistest.Delay(1))
 	refused.Remove()
-	await(t, "an answer from Redis", answered.Hit())
+	mustReceive(t, "an answer from Redis", answered.Hit())
 	stray.Remove()
 	stray.Release()
-	await(t, "the stray to be executed", stray.Done())
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 && c.Stats().Cleanups == 0 })
+	mustReceive(t, "the stray to be executed", stray.Done())
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 && c.Stats().Cleanups == 0 })
 }
 
 // Redis freezes for longer than a lease and then executes an acquire. The cleaner frees the lock
 // before the lease ends.
 func TestOutage_LongerThanTheLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.loadScripts(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
 	const lease = 8 * time.Second
-	c := b.client(t, watchdogTimeout(lease), commandTimeout(200*time.Millisecond))
-	b.srv.Freeze(t)
+	c := fx.newLocks(t, watchdogTimeout(lease), commandTimeout(200*time.Millisecond))
+	fx.srv.Freeze(t)
 	began := time.Now()
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{}); err == nil {
 		t.Fatal("Acquire succeeded without an answer")
 	}
 	eventually(t, "more than a lease to pass", func() bool { return time.Since(began) > lease+time.Second })
-	b.srv.Thaw(t)
+	fx.srv.Thaw(t)
 	thawed := time.Now()
 	eventually(t, "the lock to be free, and the client idle", func() bool {
-		return len(b.fields(t, "a")) == 0 && c.Stats() == Stats{}
+		return len(fx.hash(t, "a")) == 0 && c.Stats() == Stats{}
 	})
 	if took := time.Since(thawed); took > lease-time.Second {
 		t.Errorf("the lock was free after %v, want sooner than the lease", took)
@@ -71,23 +71,23 @@ func TestOutage_LongerThanTheLease(t *testing.T) {
 // reader: it has not given up, although the lease has expired long ago.
 func TestOutage_StrayRenewalOfAReader(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.loadScripts(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
 	const lease = 3 * time.Second
 	name := "a"
-	other := mustTake(t, bg, b.client(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
-	c := b.client(t, watchdogTimeout(lease), commandTimeout(time.Second))
-	reader := mustTake(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
-	b.srv.Freeze(t)
-	await(t, "the loss", reader.Context().Done())
+	other := mustAcquire(t, bg, fx.newLocks(t).ReadWriteLock(name).Read(), AcquireOptions{LeaseTime: time.Hour})
+	c := fx.newLocks(t, watchdogTimeout(lease), commandTimeout(time.Second))
+	reader := mustAcquire(t, bg, c.ReadWriteLock(name).Read(), AcquireOptions{})
+	fx.srv.Freeze(t)
+	mustReceive(t, "the loss", reader.Context().Done())
 	lost := time.Now()
 	eventually(t, "more than a lease to pass", func() bool { return time.Since(lost) > lease+time.Second })
 	if c.Stats().Cleanups == 0 {
 		t.Error("the cleanup was given up, but a renewal may still be on its way")
 	}
-	b.srv.Thaw(t)
+	fx.srv.Thaw(t)
 	eventually(t, "the reader to be freed", func() bool {
-		return c.Stats() == Stats{} && len(b.fields(t, name)) == 2 // the other's and the mode
+		return c.Stats() == Stats{} && len(fx.hash(t, name)) == 2 // the other's and the mode
 	})
 	if err := reader.Release(bg); !errors.Is(err, ErrLockLost) {
 		t.Errorf("Release: %v, want ErrLockLost", err)
@@ -106,29 +106,29 @@ func TestClose_RepeatsCleanups(t *testing.T) {
 	} {
 		t.Run(reply[1:8], func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			other := b.client(t)
-			b.loadScripts(t)
-			proxy := b.srv.Proxy(t)
-			c := newLooseClient(t, proxy.Client(t))
-			lease := mustTake(t, bg, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour})
-			holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
-			b.inLine(t, c)
-			refused := proxy.OnEvery(runs(releaseScript, fairReleaseScript), redistest.ReplyWith(reply))
-			tries := counter(proxy, runs(releaseScript, fairReleaseScript))
+			fx := newRedis(t)
+			other := fx.newLocks(t)
+			fx.loadScripts(t)
+			proxy := fx.srv.Proxy(t)
+			c := newUncheckedLocks(t, proxy.Client(t))
+			lease := mustAcquire(t, bg, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour})
+			holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
+			fx.queueWaiters(t, c)
+			refused := proxy.OnEvery(runsScript(releaseScript, fairReleaseScript), redistest.ReplyWith(reply))
+			tries := countCommands(proxy, runsScript(releaseScript, fairReleaseScript))
 			released := make(chan error, 1)
 			go func() { released <- lease.Release(bg) }()
-			await(t, "the refusal of a release", refused.Hit())
+			mustReceive(t, "the refusal of a release", refused.Hit())
 			closing := make(chan error, 1)
 			go func() { closing <- c.Close(bg) }()
 			eventually(t, "Close to begin", func() bool { return c.state.Load() != open })
 			before := tries()
 			eventually(t, "Close to retry", func() bool { return tries() > before+4 })
 			refused.Remove()
-			_ = await(t, "Close to return", closing)
-			_ = await(t, "Release to return", released)
-			b.wantFields(t, "plain", nil)
-			if n := b.rdb.LLen(bg, wire.FairQueue("a")).Val(); n != 0 {
+			_ = mustReceive(t, "Close to return", closing)
+			_ = mustReceive(t, "Release to return", released)
+			fx.wantFields(t, "plain", nil)
+			if n := fx.rdb.LLen(bg, wire.FairQueue("a")).Val(); n != 0 {
 				t.Errorf("%d dead waiters in the queue, want none", n)
 			}
 			mustRelease(t, holder)
@@ -141,14 +141,14 @@ func TestClose_RepeatsCleanups(t *testing.T) {
 // Within a few CommandTimeouts no lock is left, and waiters without a limit get their locks.
 func TestOutage_LeavesNothingLocked(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
 	const timeout = 250 * time.Millisecond
 	var clients []*Client
 	for range 2 {
 		rdb := proxy.ClientWith(t, readTimeout(time.Second))
-		clients = append(clients, newLooseClient(t, rdb, commandTimeout(timeout)))
+		clients = append(clients, newUncheckedLocks(t, rdb, commandTimeout(timeout)))
 	}
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
@@ -167,9 +167,9 @@ func TestOutage_LeavesNothingLocked(t *testing.T) {
 	}
 	// The sleeps are the length of each fault, and of the rest between two.
 	time.Sleep(300 * time.Millisecond)
-	b.rdb.ConfigSet(bg, "maxmemory", "1")
+	fx.rdb.ConfigSet(bg, "maxmemory", "1")
 	time.Sleep(500 * time.Millisecond)
-	b.rdb.ConfigSet(bg, "maxmemory", "0")
+	fx.rdb.ConfigSet(bg, "maxmemory", "0")
 	time.Sleep(200 * time.Millisecond)
 	for range 3 {
 		proxy.Cut()
@@ -187,14 +187,14 @@ func TestOutage_LeavesNothingLocked(t *testing.T) {
 		callers.Wait()
 		close(finished)
 	}()
-	await(t, "all callers to return", finished)
+	mustReceive(t, "all callers to return", finished)
 	var left []string
 	if !within(patience, func() bool {
-		left = withoutTokens(b.rdb.Keys(bg, "*").Val())
+		left = withoutTokens(fx.rdb.Keys(bg, "*").Val())
 		return len(left) == 0
 	}) {
 		for _, key := range left {
-			t.Errorf("key %q is left, TTL %v", key, b.pttl(t, key))
+			t.Errorf("key %q is left, TTL %v", key, fx.pttl(t, key))
 		}
 	}
 	for _, c := range clients {

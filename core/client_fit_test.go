@@ -36,7 +36,7 @@ func TestMisfit_NodeOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	for i, srv := range cluster.Servers {
-		c := newLooseClient(t, redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{srv.Addr()}}))
+		c := newUncheckedLocks(t, redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{srv.Addr()}}))
 		defer c.Redis().Close()
 		for n := range 8 {
 			ctx, cancel := context.WithTimeout(bg, patience)
@@ -68,10 +68,10 @@ func TestMisfit_ClusterGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := srv.Proxy(t)
-	c := newLooseClient(t, proxy.Client(t))
+	c := newUncheckedLocks(t, proxy.Client(t))
 	eventually(t, "the cluster to serve", func() bool { return c.Ping(bg) == nil })
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.ReplyWith("-MOVED 1 127.0.0.1:1\r\n"))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	proxy.OnMatch(1, runsScript(allKinds["plain"].acquire), redistest.ReplyWith("-MOVED 1 127.0.0.1:1\r\n"))
 	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "CLUSTER") }, redistest.ReplyWith(twoMasters))
 	for _, name := range []string{"b", "b", "c"} {
 		_, err := c.Lock(name).Acquire(bg, AcquireOptions{})
@@ -93,7 +93,7 @@ func TestMisfit_NoCluster(t *testing.T) {
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	defer rdb.Close()
 	for _, acks := range []int{0, 1} {
-		c := newLooseClient(t, rdb, func(o *Options) { o.ReplicaAcks = acks })
+		c := newUncheckedLocks(t, rdb, func(o *Options) { o.ReplicaAcks = acks })
 		_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
 		wantMisconfigured(t, "Acquire", err, useOneServer)
 		wantMisconfigured(t, "ForceUnlock", func() error { _, err := c.Lock("a").ForceUnlock(bg); return err }(), useOneServer)
@@ -105,8 +105,8 @@ func TestMisfit_NoCluster(t *testing.T) {
 // The client asks the server once, before the first acquire, and no more than once for many callers.
 func TestMisfit_AskedOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	held := proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "CLUSTER") }, redistest.HoldReply)
 	ctx, cancel := context.WithCancel(bg)
 	left := make(chan error, 1)
@@ -114,20 +114,20 @@ func TestMisfit_AskedOnce(t *testing.T) {
 		_, err := c.Lock("left").Acquire(ctx, AcquireOptions{})
 		left <- err
 	}()
-	await(t, "the server to be asked", held.Hit())
+	mustReceive(t, "the server to be asked", held.Hit())
 	cancel()
-	wantErr(t, "Acquire of a caller that leaves", await(t, "the caller to leave", left), context.Canceled)
-	var waiting []<-chan acquired
+	wantErr(t, "Acquire of a caller that leaves", mustReceive(t, "the caller to leave", left), context.Canceled)
+	var waiting []<-chan acquireResult
 	for i := range 5 {
-		waiting = append(waiting, queueUp(t, bg, c, fmt.Sprint("a", i), forever))
+		waiting = append(waiting, startWaiter(t, bg, c, fmt.Sprint("a", i), forever))
 	}
 	held.Release()
 	for _, result := range waiting {
-		mustRelease(t, await(t, "the lock", result).lease)
+		mustRelease(t, mustReceive(t, "the lock", result).lease)
 	}
-	b.rdb.ConfigResetStat(bg)
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
-	if stats := b.rdb.Info(bg, "commandstats").Val(); strings.Contains(stats, "cmdstat_cluster") {
+	fx.rdb.ConfigResetStat(bg)
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
+	if stats := fx.rdb.Info(bg, "commandstats").Val(); strings.Contains(stats, "cmdstat_cluster") {
 		t.Errorf("the server was asked again:\n%s", stats)
 	}
 }
@@ -136,8 +136,8 @@ func TestMisfit_AskedOnce(t *testing.T) {
 // again afterwards.
 func TestMisfit_Unreachable(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
 	proxy.Cut()
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	if err == nil || !heals(err) {
@@ -154,18 +154,18 @@ func TestMisfit_Unreachable(t *testing.T) {
 func TestNew_UnwrapsACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
-	bare, wrapped := newLooseClient(t, cluster.Client(t)), newLooseClient(t, wrapper{cluster.Client(t)})
+	bare, wrapped := newUncheckedLocks(t, cluster.Client(t)), newUncheckedLocks(t, wrapper{cluster.Client(t)})
 	if _, given := wrapped.Redis().(wrapper); !given {
 		t.Errorf("Redis returns a %T", wrapped.Redis())
 	}
 	_, err := wrapped.Lock("a{b").Acquire(bg, AcquireOptions{})
 	wantErr(t, "Acquire", err, ErrInvalidName)
 	for _, order := range [][2]*Client{{bare, wrapped}, {wrapped, bare}} {
-		lease := mustAcquire(t, order[0], "a", AcquireOptions{LeaseTime: time.Hour})
-		waiting := queueUp(t, bg, order[1], "a", forever)
-		listened(t, order[1], "a")
+		lease := mustAcquire(t, bg, order[0].Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+		waiting := startWaiter(t, bg, order[1], "a", forever)
+		eventuallyAsleep(t, order[1], "a")
 		mustRelease(t, lease)
-		mustRelease(t, await(t, "the release to be heard", waiting).lease)
+		mustRelease(t, mustReceive(t, "the release to be heard", waiting).lease)
 	}
 	for _, c := range []*Client{bare, wrapped} {
 		wantPing(t, c)
@@ -184,13 +184,13 @@ func TestNew_SentinelsWithReplicas(t *testing.T) {
 		_ = sentinel.ClientWith(t, func(own *redis.FailoverOptions) { o = *own })
 		route(&o)
 		rdb := redis.NewFailoverClusterClient(&o)
-		c := newLooseClient(t, rdb)
+		c := newUncheckedLocks(t, rdb)
 		for i := range 10 {
 			wantPing(t, c)
-			lease := mustAcquire(t, c, fmt.Sprint("a", i), AcquireOptions{})
-			waiting := queueUp(t, bg, c, fmt.Sprint("a", i), forever)
+			lease := mustAcquire(t, bg, c.Lock(fmt.Sprint("a", i)), AcquireOptions{})
+			waiting := startWaiter(t, bg, c, fmt.Sprint("a", i), forever)
 			mustRelease(t, lease)
-			mustRelease(t, await(t, "the lock", waiting).lease)
+			mustRelease(t, mustReceive(t, "the lock", waiting).lease)
 		}
 		mustClose(t, c)
 		_ = rdb.Close()

@@ -43,9 +43,9 @@ func TestClientID_IsUnique(t *testing.T) {
 	if len(ids) != 1000 {
 		t.Errorf("%d of 1000 ids are different", len(ids))
 	}
-	b := newBundle(t)
-	c := b.client(t, func(o *Options) { o.ClientID = longest })
-	write := mustTake(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t, func(o *Options) { o.ClientID = longest })
+	write := mustAcquire(t, bg, c.ReadWriteLock("a").Write(), AcquireOptions{})
 	form := regexp.MustCompile(`^n{28}\.[a-z2-7]{8}:[1-9][0-9]*$`)
 	if field := holdOf(write).wire; !form.MatchString(field) {
 		t.Errorf("the wire owner is %q", field)
@@ -53,7 +53,7 @@ func TestClientID_IsUnique(t *testing.T) {
 	if largest := c.id + ":18446744073709551615:write"; len(largest) > 64 {
 		t.Errorf("a wire owner may have %d bytes", len(largest))
 	}
-	if encoding := b.rdb.ObjectEncoding(bg, "a").Val(); encoding != "listpack" && encoding != "ziplist" {
+	if encoding := fx.rdb.ObjectEncoding(bg, "a").Val(); encoding != "listpack" && encoding != "ziplist" {
 		t.Errorf("Redis keeps the lock as a %s", encoding)
 	}
 	mustRelease(t, write)
@@ -61,7 +61,7 @@ func TestClientID_IsUnique(t *testing.T) {
 
 func TestClientID_Refused(t *testing.T) {
 	t.Parallel()
-	rdb := newEmbedded(t).rdb
+	rdb := newEmbeddedRedis(t).rdb
 	for name, why := range map[string]string{
 		strings.Repeat("n", 29): "longer than 28",
 		"web 1":                 "a character other than",

@@ -21,65 +21,49 @@ func closeAsync(t testing.TB, ctx context.Context, c *Client) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
 	go func() { result <- c.Close(ctx) }()
-	await(t, "Close to begin", c.closing)
+	mustReceive(t, "Close to begin", c.closing)
 	return result
 }
 
 // wantClosed checks that a closed client has nothing left to do and has left nothing in Redis.
-func (b *bundle) wantClosed(t testing.TB, c *Client) {
+func (fx *redisFixture) wantClosed(t testing.TB, c *Client) {
 	t.Helper()
-	empty(t, b, c)
-	eventually(t, "the pub/sub connection to be gone", func() bool { return b.pubSubConnections(t) == 0 })
-	wantErr(t, "Acquire after Close", second(c.Lock("a")), ErrClosed)
+	wantNothingLeft(t, fx, c)
+	eventually(t, "the pub/sub connection to be gone", func() bool { return fx.pubSubConnections(t) == 0 })
+	wantErr(t, "Acquire after Close", tryAcquire(c.Lock("a")), ErrClosed)
 }
 
-// empty fails the test if a closed client has left anything here or in Redis.
-func empty(t testing.TB, b *bundle, c *Client) {
+// wantNothingLeft fails the test if a closed client has left anything here or in Redis.
+func wantNothingLeft(t testing.TB, fx *redisFixture, c *Client) {
 	t.Helper()
 	if s := c.Stats(); s != (Stats{}) {
 		t.Errorf("left after Close: %+v", s)
 	}
-	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
+	if keys := fx.rdb.Keys(bg, "*").Val(); len(keys) > 0 {
 		t.Errorf("left in Redis: keys %q", keys)
 	}
-	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
-}
-
-// loadScripts loads every script into Redis, so that each attempt is one EVALSHA.
-func (b *bundle) loadScripts(t testing.TB) {
-	t.Helper()
-	for _, s := range allScripts {
-		if err := b.rdb.ScriptLoad(bg, s.Source).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func soon(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(bg, d)
-	t.Cleanup(cancel)
-	return ctx
+	eventually(t, "the channels to go", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
 }
 
 // Close waits for a release that is under way when its context ends, and does not count that lock
 // as held.
 func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	reply := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldReply)
 	released := releaseAsync(lease)
-	await(t, "the release to be under way", reply.Hit())
+	mustReceive(t, "the release to be under way", reply.Hit())
 	ctx, cancel := context.WithCancel(bg)
 	cancel()
 	closing := closeAsync(t, ctx, c)
 	eventually(t, "the client to be closed but for the release", func() bool { return c.state.Load() == closed })
 	reply.Release()
-	if err := await(t, "Close to return", closing); err != nil {
+	if err := mustReceive(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := await(t, "Release to return", released); err != nil {
+	if err := mustReceive(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 }
@@ -88,14 +72,14 @@ func TestClose_ReleaseUnderWayAtTheDeadline(t *testing.T) {
 func TestClose_ReleaseThatWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(timeout))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	unanswered := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	unanswered := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	extended := make(chan error, 1)
 	go func() { extended <- lease.Extend(bg, time.Hour) }()
-	await(t, "the extension to be under way", unanswered.Hit())
-	reply := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	mustReceive(t, "the extension to be under way", unanswered.Hit())
+	reply := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldReply)
 	time.Sleep(timeout / 4) // so that the extension gives up before the release does
 	released := releaseAsync(lease)
 	eventually(t, "the release to wait", func() bool { return c.names.held() == 1 && lease.Err() == ErrReleased })
@@ -103,16 +87,16 @@ func TestClose_ReleaseThatWaitsForItsTurn(t *testing.T) {
 	cancel()
 	begun := time.Now()
 	closing := closeAsync(t, ctx, c)
-	if err := await(t, "the extension to give up", extended); err == nil {
+	if err := mustReceive(t, "the extension to give up", extended); err == nil {
 		t.Error("the extension succeeded without a reply")
 	}
-	await(t, "the release to be under way", reply.Hit())
+	mustReceive(t, "the release to be under way", reply.Hit())
 	time.Sleep(time.Until(begun.Add(timeout + timeout/4)))
 	reply.Release()
-	if err := await(t, "Close to return", closing); err != nil {
+	if err := mustReceive(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	if err := await(t, "Release to return", released); err != nil {
+	if err := mustReceive(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	unanswered.Release()
@@ -121,12 +105,12 @@ func TestClose_ReleaseThatWaitsForItsTurn(t *testing.T) {
 // While Close waits, holders go on as before and nothing new is acquired.
 func TestClose_RefusesNewWork(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.Client(t), watchdogTimeout(6*time.Second))
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
-	asked := counter(proxy, runs(acquireScript))
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.Client(t), watchdogTimeout(6*time.Second))
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fixed := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
+	asked := countCommands(proxy, runsScript(acquireScript))
 	closing := closeAsync(t, bg, c)
 
 	for _, opts := range []AcquireOptions{{}, {WaitTime: time.Minute}, {WaitTime: WaitForever}} {
@@ -139,13 +123,13 @@ func TestClose_RefusesNewWork(t *testing.T) {
 			}
 		}
 	}
-	inner := mustEnter(t, holder.Context(), c, "a", AcquireOptions{})
-	b.wantCount(t, inner, 2)
+	inner := mustAcquire(t, holder.Context(), c.Lock("a"), AcquireOptions{})
+	fx.wantCount(t, inner, 2)
 	if err := fixed.Extend(bg, time.Hour); err != nil {
 		t.Errorf("Extend: %v", err)
 	}
 	for range 2 {
-		awaitRenewals(t, holder)
+		mustBeRenewed(t, holder)
 	}
 	select {
 	case err := <-closing:
@@ -155,13 +139,13 @@ func TestClose_RefusesNewWork(t *testing.T) {
 	mustRelease(t, holder)
 	mustRelease(t, fixed)
 	mustRelease(t, inner)
-	if err := await(t, "Close to return", closing); err != nil {
+	if err := mustReceive(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
 	if n := asked(); n > 0 {
 		t.Errorf("Redis was asked for locks %d times after Close had begun", n)
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 	if _, err := c.Lock("a").IsLocked(bg); !errors.Is(err, ErrClosed) {
 		t.Errorf("IsLocked after Close: %v", err)
 	}
@@ -176,48 +160,48 @@ func TestClose_RefusesNewWork(t *testing.T) {
 // Waiters in every state leave at once, and what they may have been granted is released.
 func TestClose_WakesWaiters(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.ClientWith(t, readTimeout(2*patience)), pollInterval(never), commandTimeout(patience))
-	b.loadScripts(t)
-	b.occupy(t, 0, "asleep", "subscribing")
-	waiters := map[string]<-chan acquired{
-		"first, asleep": queueUp(t, bg, c, "asleep", forever),
-		"queued":        queueUp(t, bg, c, "asleep", AcquireOptions{WaitTime: time.Hour}),
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.ClientWith(t, readTimeout(2*patience)), pollInterval(never), commandTimeout(patience))
+	fx.loadScripts(t)
+	fx.lockAsStranger(t, 0, "asleep", "subscribing")
+	waiters := map[string]<-chan acquireResult{
+		"first, asleep": startWaiter(t, bg, c, "asleep", forever),
+		"queued":        startWaiter(t, bg, c, "asleep", AcquireOptions{WaitTime: time.Hour}),
 	}
-	listened(t, c, "asleep")
+	eventuallyAsleep(t, c, "asleep")
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
-	waiters["subscribing"] = queueUp(t, bg, c, "subscribing", forever)
-	await(t, "a waiter to subscribe", subscribing.Hit())
-	asking := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	waiters["subscribing"] = startWaiter(t, bg, c, "subscribing", forever)
+	mustReceive(t, "a waiter to subscribe", subscribing.Hit())
+	asking := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 	waiters["asking"] = acquireAsync(bg, c.Lock("asking"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "a grant whose reply is held", asking.Hit())
+	mustReceive(t, "a grant whose reply is held", asking.Hit())
 
 	begun := time.Now()
 	closing := closeAsync(t, bg, c)
 	for what, w := range waiters {
-		wantErr(t, what, await(t, what+" to leave", w).err, ErrClosed)
+		wantErr(t, what, mustReceive(t, what+" to leave", w).err, ErrClosed)
 	}
 	if took := time.Since(begun); took > patience/2 {
 		t.Errorf("the last one left after %s", took)
 	}
 	asking.Release()
 	subscribing.Release()
-	if err := await(t, "Close to return", closing); err != nil {
+	if err := mustReceive(t, "Close to return", closing); err != nil {
 		t.Errorf("Close: %v", err)
 	}
-	b.free(t, "asleep", "subscribing")
-	b.wantClosed(t, c)
+	fx.deleteKeys(t, "asleep", "subscribing")
+	fx.wantClosed(t, c)
 }
 
 // Close ends the leases that are still held when its context ends. The holders know before Redis
 // does.
 func TestClose_EndsTheRest(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
 	var lost atomic.Int32
-	c := newLooseClient(t, proxy.Client(t), func(o *Options) {
+	c := newUncheckedLocks(t, proxy.Client(t), func(o *Options) {
 		o.Observer.Lost = func(_ context.Context, e Event) {
 			if e.Err == ErrClosed {
 				lost.Add(1)
@@ -226,14 +210,14 @@ func TestClose_EndsTheRest(t *testing.T) {
 	})
 	var leases []*Lease
 	for i := range 5 {
-		outer := mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
-		leases = append(leases, outer, mustEnter(t, outer.Context(), c, outer.Name(), AcquireOptions{LeaseTime: time.Hour}))
+		outer := mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{})
+		leases = append(leases, outer, mustAcquire(t, outer.Context(), c.Lock(outer.Name()), AcquireOptions{LeaseTime: time.Hour}))
 	}
 	bound, cancel := leases[0].Bind(bg)
 	defer cancel()
 	var early atomic.Bool
 	proxy.OnEvery(func(args []string) bool {
-		if runs(releaseScript)(args) {
+		if runsScript(releaseScript)(args) {
 			for _, l := range leases {
 				if l.Name() == args[3] && l.Context().Err() == nil {
 					early.Store(true)
@@ -243,7 +227,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 		return false
 	}, redistest.Delay(1))
 
-	err := c.Close(soon(t, 300*time.Millisecond))
+	err := c.Close(contextWithTimeout(t, 300*time.Millisecond))
 	wantErr(t, "Close", err, context.DeadlineExceeded)
 	if !strings.Contains(err.Error(), "5 locks") {
 		t.Errorf("Close: %v, want it to say that there were 5", err)
@@ -251,7 +235,7 @@ func TestClose_EndsTheRest(t *testing.T) {
 	if early.Load() {
 		t.Error("a lock was freed before its holder knew that it has lost it")
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 	for _, l := range leases {
 		wantEnded(t, l, ErrClosed)
 		wantErr(t, "Release", l.Release(bg), ErrClosed)
@@ -268,13 +252,13 @@ func TestClose_EndsTheRest(t *testing.T) {
 // A clean-up that waits for a stray runs once more, at once.
 func TestClose_RunsPendingCleanups(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.Client(t), commandTimeout(time.Minute))
-	released := counter(proxy, runs(releaseScript))
-	lost := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	await(t, "the first try to be lost", lost.Hit())
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.Client(t), commandTimeout(time.Minute))
+	released := countCommands(proxy, runsScript(releaseScript))
+	lost := proxy.OnMatch(1, runsScript(acquireScript), redistest.CutAfter)
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	mustReceive(t, "the first try to be lost", lost.Hit())
 	mustRelease(t, l)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups are pending", n)
@@ -288,18 +272,18 @@ func TestClose_RunsPendingCleanups(t *testing.T) {
 	if n := released() - before; n != 1 {
 		t.Errorf("%d releases were sent, want 1 for the clean-up", n)
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 }
 
 // Close sends what Redis could not be sent before.
 func TestClose_RunsFailedCleanups(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.Client(t), commandTimeout(3*time.Second))
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.Client(t), commandTimeout(3*time.Second))
 	var leases []*Lease
 	for i := range 50 {
-		leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{}))
 	}
 	proxy.Cut()
 	var wg sync.WaitGroup
@@ -316,7 +300,7 @@ func TestClose_RunsFailedCleanups(t *testing.T) {
 	}
 	proxy.Restore()
 	mustClose(t, c)
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 }
 
 // Without Redis, Close gives up after a while, and the leases expire.
@@ -328,19 +312,19 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			proxy := b.srv.Proxy(t)
+			fx := newRedis(t)
+			proxy := fx.srv.Proxy(t)
 			rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second })
-			c := newLooseClient(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(time.Second))
-			b.occupy(t, 0, "other")
-			waiter := queueUp(t, bg, c, "other", forever)
+			c := newUncheckedLocks(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(time.Second))
+			fx.lockAsStranger(t, 0, "other")
+			waiter := startWaiter(t, bg, c, "other", forever)
 			var leases []*Lease
 			for i := range 100 {
-				leases = append(leases, mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{}))
+				leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint("lock:", i)), AcquireOptions{}))
 			}
 			trouble(proxy)
 			begun := time.Now()
-			err := c.Close(soon(t, 100*time.Millisecond))
+			err := c.Close(contextWithTimeout(t, 100*time.Millisecond))
 			took := time.Since(begun)
 			wantErr(t, "Close", err, context.DeadlineExceeded)
 			if took > patience {
@@ -350,13 +334,13 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 			for _, l := range leases {
 				wantEnded(t, l, ErrClosed)
 			}
-			if got := await(t, "the waiter to leave", waiter); got.err == nil {
+			if got := mustReceive(t, "the waiter to leave", waiter); got.err == nil {
 				t.Error("a waiter got the lock")
 			}
 			proxy.Restore()
-			b.free(t, "other")
-			eventually(t, "the leases to run out", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
-			b.wantClosed(t, c)
+			fx.deleteKeys(t, "other")
+			eventually(t, "the leases to run out", func() bool { return fx.rdb.DBSize(bg).Val() == 0 })
+			fx.wantClosed(t, c)
 		})
 	}
 }
@@ -364,49 +348,49 @@ func TestClose_DropsCleanupsWithoutRedis(t *testing.T) {
 // A release that is in flight when Close's context ends gets the chance to arrive.
 func TestClose_WaitsForReleases(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.ClientWith(t, readTimeout(2*time.Second)))
-	b.loadScripts(t)
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	first := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest) // for longer than the connection waits
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.ClientWith(t, readTimeout(2*time.Second)))
+	fx.loadScripts(t)
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	first := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest) // for longer than the connection waits
 	released := releaseAsync(l)
-	await(t, "the release to be on its way", first.Hit())
-	_ = c.Close(soon(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
-	if err := await(t, "Release to return", released); err != nil {
+	mustReceive(t, "the release to be on its way", first.Hit())
+	_ = c.Close(contextWithTimeout(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste
+	if err := mustReceive(t, "Release to return", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 	first.Release()
 }
 
 // A re-entry that is answered after Close does not revive the hold.
 func TestClose_ReentryUnderWay(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
-	c := newLooseClient(t, proxy.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	entering := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
+	c := newUncheckedLocks(t, proxy.Client(t))
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	entering := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	ctx := l.Context()
 	inner := acquireAsync(WithOwner(context.WithoutCancel(ctx)), c.Lock("a"), AcquireOptions{})
-	await(t, "the re-entry to be on its way", entering.Hit())
+	mustReceive(t, "the re-entry to be on its way", entering.Hit())
 	released := releaseAsync(l) // waits for its turn
-	await(t, "the outer lease to end", l.Done())
+	mustReceive(t, "the outer lease to end", l.Done())
 
-	closing := closeAsync(t, soon(t, 100*time.Millisecond), c)
+	closing := closeAsync(t, contextWithTimeout(t, 100*time.Millisecond), c)
 	eventually(t, "Close's time to be over", func() bool { return c.state.Load() == closed })
 	time.Sleep(50 * time.Millisecond)
 	entering.Release()
-	got := await(t, "the re-entry to return", inner)
+	got := mustReceive(t, "the re-entry to return", inner)
 	if got.err == nil {
 		t.Errorf("a lease of a client that is closed: %v", got.lease.Err())
 	}
-	_ = await(t, "Close to return", closing)
-	if err := await(t, "Release to return", released); err != nil && !errors.Is(err, ErrClosed) {
+	_ = mustReceive(t, "Close to return", closing)
+	if err := mustReceive(t, "Release to return", released); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("Release: %v", err)
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 }
 
 // Close under load ends every goroutine, leaves nothing, and never lets two owners in.
@@ -415,8 +399,8 @@ func TestClose_UnderLoad(t *testing.T) {
 	for round := range 6 {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			clients := []*Client{newLooseClient(t, b.srv.Client(t)), newLooseClient(t, b.srv.Client(t))}
+			fx := newRedis(t)
+			clients := []*Client{newUncheckedLocks(t, fx.srv.Client(t)), newUncheckedLocks(t, fx.srv.Client(t))}
 			// Every second client is given no time at all to wait for its holders.
 			hasty := func(client int) bool { return (round+client)%2 == 1 }
 			var inside [4]atomic.Pointer[Lease]
@@ -462,20 +446,20 @@ func TestClose_UnderLoad(t *testing.T) {
 			eventually(t, "50 cycles", func() bool { return cycles.Load() > 50 })
 			var closings []<-chan error
 			for i, c := range clients {
-				ctx := soon(t, patience)
+				ctx := contextWithTimeout(t, patience)
 				if hasty(i) {
-					ctx = soon(t, time.Millisecond)
+					ctx = contextWithTimeout(t, time.Millisecond)
 				}
 				closings = append(closings, closeAsync(t, ctx, c))
 			}
 			for i, closing := range closings {
-				if err := await(t, "Close to return", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
+				if err := mustReceive(t, "Close to return", closing); err != nil && !(hasty(i) && errors.Is(err, context.DeadlineExceeded)) {
 					t.Errorf("Close: %v", err)
 				}
 			}
 			wg.Wait()
 			for _, c := range clients {
-				b.wantClosed(t, c)
+				fx.wantClosed(t, c)
 			}
 		})
 	}
@@ -484,12 +468,12 @@ func TestClose_UnderLoad(t *testing.T) {
 // A second Close waits for the first one, until its own context ends.
 func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t))
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	first := closeAsync(t, bg, c)
 	second := closeAsync(t, bg, c)
-	wantErr(t, "a Close whose time is over", c.Close(soon(t, 50*time.Millisecond)), context.DeadlineExceeded)
+	wantErr(t, "a Close whose time is over", c.Close(contextWithTimeout(t, 50*time.Millisecond)), context.DeadlineExceeded)
 	wantHeld(t, l) // that was not the first one's time
 	select {
 	case err := <-first:
@@ -500,28 +484,28 @@ func TestClose_SecondWaitsForTheFirst(t *testing.T) {
 	}
 	mustRelease(t, l)
 	for _, closing := range []<-chan error{first, second} {
-		if err := await(t, "Close to return", closing); err != nil {
+		if err := mustReceive(t, "Close to return", closing); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	if err := c.Close(soon(t, patience)); err != nil {
+	if err := c.Close(contextWithTimeout(t, patience)); err != nil {
 		t.Errorf("Close of a closed client: %v", err)
 	}
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 }
 
 // An ended context means: close at once. That is no error if nothing is held.
 func TestClose_EndedContext(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	gone, cancel := context.WithCancel(bg)
 	cancel()
-	unused := newLooseClient(t, b.srv.Client(t))
+	unused := newUncheckedLocks(t, fx.srv.Client(t))
 	if err := unused.Close(gone); err != nil {
 		t.Errorf("Close of an unused client: %v", err)
 	}
-	c := newLooseClient(t, b.srv.Client(t))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	c := newUncheckedLocks(t, fx.srv.Client(t))
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	wantErr(t, "Close", c.Close(gone), context.Canceled)
 	for range 20 {
 		if err := c.Close(gone); err != nil {
@@ -529,55 +513,55 @@ func TestClose_EndedContext(t *testing.T) {
 		}
 	}
 	wantEnded(t, l, ErrClosed)
-	b.wantClosed(t, c)
+	fx.wantClosed(t, c)
 }
 
 // Close announces the locks that it releases.
 func TestClose_AnnouncesReleases(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t))
-	mustAcquire(t, c, "a", AcquireOptions{})
-	other := b.client(t, pollInterval(never))
-	waiter := queueUp(t, bg, other, "a", forever)
-	listened(t, other, "a")
-	if n := b.rdb.PubSubNumSub(bg, wire.LockChannel("a")).Val()[wire.LockChannel("a")]; n != 1 {
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t))
+	mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	other := fx.newLocks(t, pollInterval(never))
+	waiter := startWaiter(t, bg, other, "a", forever)
+	eventuallyAsleep(t, other, "a")
+	if n := fx.rdb.PubSubNumSub(bg, wire.LockChannel("a")).Val()[wire.LockChannel("a")]; n != 1 {
 		t.Errorf("%d subscribers", n)
 	}
-	wantErr(t, "Close", c.Close(soon(t, time.Millisecond)), context.DeadlineExceeded)
-	mustRelease(t, mustGet(t, "a waiter of another client", waiter))
+	wantErr(t, "Close", c.Close(contextWithTimeout(t, time.Millisecond)), context.DeadlineExceeded)
+	mustRelease(t, mustReceiveLease(t, "a waiter of another client", waiter))
 }
 
 // When Close returns, no goroutine of the client is left. This test is not parallel: it looks at
 // all goroutines.
 func TestClose_LeavesNoGoroutine(t *testing.T) {
-	b := newBundle(t)
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
 	const grace = 4 * time.Second // goroutines may take a moment to end; stuck ones take longer
 	rdb := proxy.ClientWith(t, readTimeout(grace+2*time.Second))
 	for round, trouble := range []func(){func() {}, proxy.Stall, proxy.Cut} {
-		c := newLooseClient(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(never))
-		b.occupy(t, 0, "b")
-		waiter := queueUp(t, bg, c, "b", forever)
-		listened(t, c, "b")
-		mustAcquire(t, c, "a", AcquireOptions{})
+		c := newUncheckedLocks(t, rdb, commandTimeout(2*time.Second), watchdogTimeout(9*time.Second), pollInterval(never))
+		fx.lockAsStranger(t, 0, "b")
+		waiter := startWaiter(t, bg, c, "b", forever)
+		eventuallyAsleep(t, c, "b")
+		mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		leaving, leave := context.WithCancel(bg)
-		held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		held := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leaver := acquireAsync(leaving, c.Lock("c"), AcquireOptions{})
-		await(t, "an attempt in flight", held.Hit())
+		mustReceive(t, "an attempt in flight", held.Hit())
 		leave()
-		wantErr(t, "one who has left", await(t, "it to leave", leaver).err, context.Canceled)
+		wantErr(t, "one who has left", mustReceive(t, "it to leave", leaver).err, context.Canceled)
 		trouble()
-		_ = c.Close(soon(t, 50*time.Millisecond)) // the lock is held
+		_ = c.Close(contextWithTimeout(t, 50*time.Millisecond)) // the lock is held
 		var left []string
 		if !within(grace, func() bool { left = goroutinesOfClients(); return len(left) == 0 }) {
 			t.Errorf("round %d: goroutines are left:\n%s", round, strings.Join(left, "\n\n"))
 		}
-		await(t, "the waiter to leave", waiter)
+		mustReceive(t, "the waiter to leave", waiter)
 		held.Release()
 		proxy.Restore()
-		b.rdb.FlushAll(bg)
+		fx.rdb.FlushAll(bg)
 	}
 }
 
@@ -590,4 +574,11 @@ func goroutinesOfClients() (list []string) {
 		}
 	}
 	return list
+}
+
+// releaseAsync calls Release on a goroutine. The channel gives its error.
+func releaseAsync(lease interface{ Release(context.Context) error }) <-chan error {
+	released := make(chan error, 1)
+	go func() { released <- lease.Release(bg) }()
+	return released
 }

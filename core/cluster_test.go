@@ -19,11 +19,11 @@ func TestClusterOfOneNode_AsAServer(t *testing.T) {
 	rdb := startClusterOfOne(t).Client(t)
 	flights := new(flightCounter)
 	rdb.AddHook(flights)
-	c := newLooseClient(t, rdb)
-	t.Cleanup(func() { idle(t, c, rdb) })
+	c := newUncheckedLocks(t, rdb)
+	t.Cleanup(func() { checkIdleAndClose(t, c, rdb) })
 	for range 20 {
 		inParallel(100, func(i int) {
-			mustCycle(t, c, fmt.Sprint("k", i))
+			acquireAndRelease(t, c, fmt.Sprint("k", i))
 		})
 	}
 	if n := flights.parcels.Load(); n == 0 || n > 20 {

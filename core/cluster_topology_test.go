@@ -17,11 +17,11 @@ func TestCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	top := onCluster(cluster)
 	t.Run("kinds", top.testKinds)
-	t.Run("no trouble at all", func(t *testing.T) { noTroubleAtAll(t, top.client(t, asleep), top.client(t, asleep)) })
+	t.Run("no trouble at all", func(t *testing.T) { checkCrowd(t, top.client(t, asleep), top.client(t, asleep)) })
 	t.Run("publish modes", func(t *testing.T) { testClusterPublishModes(t, top) })
 	t.Run("users with few rights", func(t *testing.T) { testClusterUsers(t, top) })
 	t.Run("a slot moves", func(t *testing.T) { testSlotMoves(t, cluster, top) })
-	top.empty(t)
+	top.wantEmpty(t)
 	t.Run("a master steps back under load", func(t *testing.T) {
 		top.testFailover(t, "{steps back}", time.Hour, func(t testing.TB) {
 			cluster.Failover(t, cluster.MasterOf(t, cluster.Slot(t, "{steps back}")))
@@ -30,14 +30,14 @@ func TestCluster(t *testing.T) {
 	t.Run("a master dies with what no replica has", func(t *testing.T) {
 		top.testUnreplicated(t, "{unheard of}").Restart(t) // as a replica
 	})
-	top.empty(t)
+	top.wantEmpty(t)
 	t.Run("a master dies under load", func(t *testing.T) {
-		top.testFailover(t, "{c}", time.Hour, top.die("{c}", (*redistest.Server).Kill))
+		top.testFailover(t, "{c}", time.Hour, top.failOver("{c}", (*redistest.Server).Kill))
 	})
 	t.Run("a master freezes under load", func(t *testing.T) { // no connection breaks: pings and time-outs tell
-		top.testFailover(t, "{b}", time.Second, top.die("{b}", (*redistest.Server).Freeze))
+		top.testFailover(t, "{b}", time.Second, top.failOver("{b}", (*redistest.Server).Freeze))
 	})
-	top.empty(t)
+	top.wantEmpty(t)
 }
 
 // Clients that share a publish mode, or listen to both, hear of a release, as on one server.
@@ -59,11 +59,11 @@ func testClusterPublishModes(t *testing.T, top *topology) {
 				return func(o *Options) { o.PublishMode, o.PollInterval = m, time.Hour }
 			}
 			holder, waiter := top.client(t, mode(modes[0])), top.client(t, mode(modes[1]))
-			lease := mustTake(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+			lease := mustAcquire(t, bg, holder.Lock(name), AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock(name), AcquireOptions{WaitTime: patience})
-			top.awaitListener(t, name)
+			top.eventuallySubscribed(t, name)
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
+			mustRelease(t, mustReceiveLease(t, "the waiter to be woken", waiting))
 			want := modes[0]
 			if want == PublishAuto {
 				want = PublishSharded
@@ -97,16 +97,16 @@ func testClusterUsers(t *testing.T, top *topology) {
 				Addrs: top.connect(t).(*redis.ClusterClient).Options().Addrs, Username: login, Password: "any",
 			})
 			t.Cleanup(func() { _ = limited.Close() })
-			waiter := newLooseClient(t, limited, pollInterval(time.Hour))
+			waiter := newUncheckedLocks(t, limited, pollInterval(time.Hour))
 			t.Cleanup(func() { _ = waiter.Close(bg) })
 			holder := top.client(t, func(o *Options) { o.PublishMode = user.mode })
 
 			lock := login + ":lock"
-			lease := mustTake(t, bg, holder.Lock(lock), AcquireOptions{})
+			lease := mustAcquire(t, bg, holder.Lock(lock), AcquireOptions{})
 			waiting := acquireAsync(bg, waiter.Lock(lock), AcquireOptions{WaitTime: patience})
-			top.awaitListener(t, lock)
+			top.eventuallySubscribed(t, lock)
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
+			mustRelease(t, mustReceiveLease(t, "the waiter to be woken", waiting))
 			if mode := waiter.publishMode(); mode != user.mode {
 				t.Errorf("mode %d, want %d", mode, user.mode)
 			}
@@ -119,7 +119,7 @@ func TestPublishAuto_Unknown(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRedirects: -1})
 	defer rdb.Close()
-	c := newLooseClient(t, rdb)
+	c := newUncheckedLocks(t, rdb)
 	defer mustClose(t, c)
 	if mode := c.publishMode(); mode != PublishBoth {
 		t.Errorf("mode %d, want %d", mode, PublishBoth)
@@ -149,7 +149,7 @@ func TestPublishAuto_Busy(t *testing.T) {
 	if err := plain.ScriptKill(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t, "the script to end", killed); err == nil {
+	if err := mustReceive(t, "the script to end", killed); err == nil {
 		t.Error("the script was not killed")
 	}
 	if mode, err := h.detect(bg); mode != PublishSharded || err != nil {

@@ -7,18 +7,20 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/embedded"
 )
 
 // servers are the two that core promises the same on: a real Redis, as in production, and the
 // embedded one, for examples and users' tests.
-var servers = map[string]func(t testing.TB) *bundle{"redis": newBundle, "embedded": newEmbedded}
+var servers = map[string]func(t testing.TB) *redisFixture{"redis": newRedis, "embedded": newEmbeddedRedis}
 
 // eachServer runs a test on both servers.
-func eachServer(t *testing.T, test func(t *testing.T, b *bundle)) {
+func eachServer(t *testing.T, test func(t *testing.T, fx *redisFixture)) {
 	for name, start := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,7 +34,7 @@ func eachServer(t *testing.T, test func(t *testing.T, b *bundle)) {
 func TestContract(t *testing.T) {
 	t.Parallel()
 	for promise, p := range map[string]struct {
-		test func(t *testing.T, b *bundle, kind lockKind)
+		test func(t *testing.T, fx *redisFixture, kind lockKind)
 		slow bool
 	}{
 		"state":             {contractState, false},
@@ -64,8 +66,8 @@ func TestContract(t *testing.T) {
 // released. Redisson: testLockUnlock, testReentrancy, testGetHoldCount, testHoldCount,
 // testIsLocked, testIsLockedOtherThread, testIsHeldByCurrentThread,
 // testIsHeldByCurrentThreadOtherThread, testRemainTimeToLive, testRemainTimeToLive2.
-func contractState(t *testing.T, b *bundle, kind lockKind) {
-	c, other := b.client(t), b.client(t)
+func contractState(t *testing.T, fx *redisFixture, kind lockKind) {
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	lock, owner := kind.lock(c, "a"), WithOwner(bg)
 	want := func(state string, locked bool, count int, ttl time.Duration) {
 		t.Helper()
@@ -94,15 +96,15 @@ func contractState(t *testing.T, b *bundle, kind lockKind) {
 			}
 		}
 		if locked {
-			wantErr(t, state+": a rival", second(kind.rival(other, "a")), ErrNotAcquired)
+			wantErr(t, state+": a rival", tryAcquire(kind.rival(other, "a")), ErrNotAcquired)
 		}
 	}
 	want("free", false, 0, 0)
-	outer := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	outer := mustAcquire(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
 	want("held", true, 1, time.Minute)
-	again := mustTake(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
+	again := mustAcquire(t, owner, lock, AcquireOptions{LeaseTime: time.Minute})
 	want("entered twice", true, 2, time.Minute)
-	inner := mustTake(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Hour})
 	want("entered three times", true, 3, time.Hour)
 	mustRelease(t, outer)
 	want("outer level released", true, 2, time.Hour)
@@ -111,15 +113,15 @@ func contractState(t *testing.T, b *bundle, kind lockKind) {
 	mustRelease(t, inner)
 	want("released", false, 0, 0)
 	wantErr(t, "a second Release", inner.Release(bg), ErrReleased)
-	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.rival(other, "a"), AcquireOptions{}))
 }
 
 // A refusal tells who holds what for how long, after WaitTime; WaitForever is never refused.
 // Redisson: testTryLockWait.
-func contractRefusal(t *testing.T, b *bundle, kind lockKind) {
-	holder := b.client(t, pollInterval(100*time.Millisecond))
-	for place, c := range map[string]*Client{"same client": holder, "other client": b.client(t, pollInterval(100*time.Millisecond))} {
-		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Minute})
+func contractRefusal(t *testing.T, fx *redisFixture, kind lockKind) {
+	holder := fx.newLocks(t, pollInterval(100*time.Millisecond))
+	for place, c := range map[string]*Client{"same client": holder, "other client": fx.newLocks(t, pollInterval(100*time.Millisecond))} {
+		lease := mustAcquire(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Minute})
 		want := func(place string, wait time.Duration) {
 			t.Helper()
 			began := time.Now()
@@ -137,7 +139,7 @@ func contractRefusal(t *testing.T, b *bundle, kind lockKind) {
 			want(place, wait)
 		}
 		waiter := acquireAsync(bg, kind.rival(c, "a"), forever)
-		eventually(t, "the waiter to be refused", func() bool { return sleeping(c, "a") == 1 })
+		eventually(t, "the waiter to be refused", func() bool { return sleepingWaiters(c, "a") == 1 })
 		want(place+", behind a waiter", 0)
 		began := time.Now()
 		eventually(t, "several polls", func() bool { return time.Since(began) > 500*time.Millisecond })
@@ -147,23 +149,23 @@ func contractRefusal(t *testing.T, b *bundle, kind lockKind) {
 		default:
 		}
 		mustRelease(t, lease)
-		mustRelease(t, mustGet(t, "the waiter", waiter))
+		mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 	}
 }
 
 // A release wakes a waiter of another client by message, at once unless the machine is busy.
-func contractWakeUp(t *testing.T, b *bundle, kind lockKind) {
-	holder, waiter := b.client(t, pollInterval(never)), b.client(t, pollInterval(never))
+func contractWakeUp(t *testing.T, fx *redisFixture, kind lockKind) {
+	holder, waiter := fx.newLocks(t, pollInterval(never)), fx.newLocks(t, pollInterval(never))
 	var took []time.Duration
 	for range 11 {
-		lease := mustTake(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, kind.lock(holder, "a"), AcquireOptions{LeaseTime: time.Hour})
 		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
 		eventually(t, "the waiter to sleep", func() bool {
-			return sleeping(waiter, "a") == 1 && len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1
+			return sleepingWaiters(waiter, "a") == 1 && len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1
 		})
 		released := time.Now()
 		mustRelease(t, lease)
-		next := mustGet(t, "the waiter", result)
+		next := mustReceiveLease(t, "the waiter", result)
 		took = append(took, time.Since(released))
 		mustRelease(t, next)
 	}
@@ -175,15 +177,15 @@ func contractWakeUp(t *testing.T, b *bundle, kind lockKind) {
 // No step of a counter is lost that is read and written under the lock. Redisson:
 // testConcurrency_SingleInstance, testConcurrencyLoop_MultiInstance, testConcurrency_MultiInstance,
 // lockUnlockRLock.
-func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
+func contractExclusion(t *testing.T, fx *redisFixture, kind lockKind) {
 	const goroutines = 64
 	rounds := 10
-	if b.srv == nil { // under the race detector, the Lua of the embedded server is slow
+	if fx.srv == nil { // under the race detector, the Lua of the embedded server is slow
 		rounds = 3
 	}
 	clients := make([]*Client, 8)
 	for i := range clients {
-		clients[i] = b.client(t, commandTimeout(patience))
+		clients[i] = fx.newLocks(t, commandTimeout(patience))
 	}
 	var local int // guarded by the lock alone
 	inParallel(goroutines, func(i int) {
@@ -194,13 +196,13 @@ func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
 		for range rounds {
 			err := Do(bg, kind.rival(clients[i%len(clients)], "a"), opts, func(ctx context.Context) error {
 				seen := local
-				n, err := b.rdb.Get(ctx, "count").Int()
+				n, err := fx.rdb.Get(ctx, "count").Int()
 				if err != nil && err != redis.Nil {
 					return err
 				}
 				runtime.Gosched()
 				local = seen + 1
-				return b.rdb.Set(ctx, "count", n+1, 0).Err()
+				return fx.rdb.Set(ctx, "count", n+1, 0).Err()
 			})
 			if err != nil {
 				t.Error(err)
@@ -208,19 +210,19 @@ func contractExclusion(t *testing.T, b *bundle, kind lockKind) {
 			}
 		}
 	})
-	if n, err := b.rdb.Get(bg, "count").Int(); n != goroutines*rounds || local != n {
+	if n, err := fx.rdb.Get(bg, "count").Int(); n != goroutines*rounds || local != n {
 		t.Errorf("counted %d in Redis (%v) and %d here, want %d", n, err, local, goroutines*rounds)
 	}
-	b.free(t, "count")
+	fx.deleteKeys(t, "count")
 }
 
 // Extend counts from now on, in Redis and here.
-func contractExtend(t *testing.T, b *bundle, kind lockKind) {
-	lease := mustTake(t, bg, kind.lock(b.client(t), "a"), AcquireOptions{LeaseTime: time.Minute})
+func contractExtend(t *testing.T, fx *redisFixture, kind lockKind) {
+	lease := mustAcquire(t, bg, kind.lock(fx.newLocks(t), "a"), AcquireOptions{LeaseTime: time.Minute})
 	if err := lease.Extend(bg, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantPTTL(t, "a", time.Hour)
 	if left := lease.Remaining(); left > time.Hour || left < 59*time.Minute-patience {
 		t.Errorf("%v remaining", left)
 	}
@@ -229,8 +231,8 @@ func contractExtend(t *testing.T, b *bundle, kind lockKind) {
 
 // ForceUnlock reports whether the lock was held, ends every lease, and wakes waiters. Redisson:
 // testForceUnlock.
-func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
-	c, other := b.client(t, pollInterval(never), watchdogTimeout(6*time.Second)), b.client(t, pollInterval(never))
+func contractForceUnlock(t *testing.T, fx *redisFixture, kind lockKind) {
+	c, other := fx.newLocks(t, pollInterval(never), watchdogTimeout(6*time.Second)), fx.newLocks(t, pollInterval(never))
 	force := func(c *Client, want bool) {
 		t.Helper()
 		if freed, err := kind.lock(c, "a").ForceUnlock(bg); freed != want || err != nil {
@@ -239,26 +241,26 @@ func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
 	}
 	force(c, false)
 	for range 30 { // a holder of this client knows before Redis does
-		outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
-		inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Minute})
+		outer := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		inner := mustAcquire(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Minute})
 		force(c, true)
 		for _, lease := range []*Lease{outer, inner} {
 			wantErr(t, "Err", lease.Err(), ErrLockLost)
 			wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
 		}
-		b.wantFields(t, "a", nil)
+		fx.wantFields(t, "a", nil)
 	}
 	for range 3 { // another client's holder finds out when it releases
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		force(other, true)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	}
 	for _, waiter := range []*Client{c, other} { // or from the watchdog
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		result := acquireAsync(bg, kind.rival(waiter, "a"), forever)
-		awaitWaiter(t, waiter)
+		eventuallyWaiting(t, waiter)
 		force(other, true)
-		mustRelease(t, mustGet(t, "the waiter", result))
+		mustRelease(t, mustReceiveLease(t, "the waiter", result))
 		wantLost(t, lease)
 	}
 	force(c, false)
@@ -266,25 +268,25 @@ func contractForceUnlock(t *testing.T, b *bundle, kind lockKind) {
 
 // The watchdog renews a lock for longer than its first lease, and no lock with a LeaseTime.
 // Redisson: testReadWriteTTL, testLockReentrantRenew.
-func contractWatchdog(t *testing.T, b *bundle, kind lockKind) {
+func contractWatchdog(t *testing.T, fx *redisFixture, kind lockKind) {
 	if testing.Short() {
 		t.Skip("outlives a lease of 6 seconds")
 	}
 	const timeout = 6 * time.Second
-	c, other := b.client(t, watchdogTimeout(timeout)), b.client(t)
+	c, other := fx.newLocks(t, watchdogTimeout(timeout)), fx.newLocks(t)
 	owner := WithOwner(bg)
-	watched := mustTake(t, owner, kind.lock(c, "watched"), AcquireOptions{})
-	fixed := mustTake(t, bg, kind.lock(c, "fixed"), AcquireOptions{LeaseTime: timeout})
-	if ttl := b.pttl(t, "watched"); ttl > timeout {
+	watched := mustAcquire(t, owner, kind.lock(c, "watched"), AcquireOptions{})
+	fixed := mustAcquire(t, bg, kind.lock(c, "fixed"), AcquireOptions{LeaseTime: timeout})
+	if ttl := fx.pttl(t, "watched"); ttl > timeout {
 		t.Errorf("%v to live, more than the watchdog's time-out", ttl)
 	}
 	began := time.Now()
 	wantLost(t, fixed)
 	eventually(t, "more than a lease to pass", func() bool { return time.Since(began) > timeout*5/4 })
 	wantHeld(t, watched)
-	wantCount(t, owner, kind.lock(c, "watched"), 1)
-	wantErr(t, "a rival", second(kind.rival(other, "watched")), ErrNotAcquired)
-	eventually(t, "the fixed lease to end in Redis", func() bool { return len(b.fields(t, "fixed")) == 0 })
+	wantHoldCount(t, owner, kind.lock(c, "watched"), 1)
+	wantErr(t, "a rival", tryAcquire(kind.rival(other, "watched")), ErrNotAcquired)
+	eventually(t, "the fixed lease to end in Redis", func() bool { return len(fx.hash(t, "fixed")) == 0 })
 	mustRelease(t, watched)
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("the watchdog renews %d locks, and none is held", n)
@@ -292,23 +294,23 @@ func contractWatchdog(t *testing.T, b *bundle, kind lockKind) {
 }
 
 // The watchdog finds out that a lock is gone.
-func contractLost(t *testing.T, b *bundle, kind lockKind) {
-	c := b.client(t, watchdogTimeout(6*time.Second))
-	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
-	b.free(t, "a")
+func contractLost(t *testing.T, fx *redisFixture, kind lockKind) {
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
+	lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
+	fx.deleteKeys(t, "a")
 	wantLost(t, lease)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-	mustRelease(t, mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{}))
 }
 
 // A lease that is not renewed ends, a waiter gets the lock without a message, and a late release
 // leaves it alone. Redisson: testExpire, testExpireRead, testExpireWrite, testUnlockFail.
-func contractExpiry(t *testing.T, b *bundle, kind lockKind) {
-	c, other := b.client(t), b.client(t, pollInterval(never))
-	lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+func contractExpiry(t *testing.T, fx *redisFixture, kind lockKind) {
+	c, other := fx.newLocks(t), fx.newLocks(t, pollInterval(never))
+	lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
 	owner := WithOwner(bg)
 	waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
-	next := mustGet(t, "the lease to end", waiter)
+	next := mustReceiveLease(t, "the lease to end", waiter)
 	if err := lease.Err(); err != ErrLockLost {
 		t.Errorf("another owner has the lock, and Err is %v", err)
 	}
@@ -317,27 +319,27 @@ func contractExpiry(t *testing.T, b *bundle, kind lockKind) {
 		wantErr(t, "a late Release", lease.Release(bg), ErrLockLost)
 	}
 	wantHeld(t, next)
-	wantCount(t, owner, kind.rival(other, "a"), 1)
+	wantHoldCount(t, owner, kind.rival(other, "a"), 1)
 	mustRelease(t, next)
 }
 
 // A level that expires does not end the others. Redisson: testWriteLockExpiration.
-func contractExpiryOfALevel(t *testing.T, b *bundle, kind lockKind) {
-	c, other := b.client(t), b.client(t)
-	outer := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-	inner := mustTake(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
-	await(t, "the inner lease to end", inner.Done())
-	wantErr(t, "a rival", second(kind.rival(other, "a")), ErrNotAcquired)
+func contractExpiryOfALevel(t *testing.T, fx *redisFixture, kind lockKind) {
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	outer := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), kind.lock(c, "a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	mustReceive(t, "the inner lease to end", inner.Done())
+	wantErr(t, "a rival", tryAcquire(kind.rival(other, "a")), ErrNotAcquired)
 	wantHeld(t, outer)
 	wantErr(t, "Release of the inner lease", inner.Release(bg), ErrLockLost)
 	mustRelease(t, outer)
-	mustRelease(t, mustTake(t, bg, kind.rival(other, "a"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.rival(other, "a"), AcquireOptions{}))
 }
 
 // TestContract_Client tests what a client promises, whatever the kind of lock, on both servers.
 func TestContract_Client(t *testing.T) {
 	t.Parallel()
-	for promise, test := range map[string]func(t *testing.T, b *bundle){
+	for promise, test := range map[string]func(t *testing.T, fx *redisFixture){
 		"wrong type of key":  contractWrongKind,
 		"kinds on one name":  contractKinds,
 		"kinds of one owner": contractReentryKinds,
@@ -354,8 +356,8 @@ func TestContract_Client(t *testing.T) {
 }
 
 // A key that is not a lock gives ErrWrongKind, and stays as it is.
-func contractWrongKind(t *testing.T, b *bundle) {
-	c := b.client(t)
+func contractWrongKind(t *testing.T, fx *redisFixture) {
+	c := fx.newLocks(t)
 	for kind, key := range map[string]struct{ put, read []any }{
 		"string": {[]any{"SET", "a", "precious"}, []any{"GET", "a"}},
 		"list":   {[]any{"RPUSH", "a", "precious"}, []any{"LRANGE", "a", 0, -1}},
@@ -367,13 +369,13 @@ func contractWrongKind(t *testing.T, b *bundle) {
 			what := fmt.Sprintf("%s, held %v: ", kind, held)
 			var lease *Lease
 			if held {
-				lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-				b.free(t, "a")
+				lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+				fx.deleteKeys(t, "a")
 			}
-			if err := b.rdb.Do(bg, key.put...).Err(); err != nil {
+			if err := fx.rdb.Do(bg, key.put...).Err(); err != nil {
 				t.Fatal(err)
 			}
-			before := fmt.Sprint(b.rdb.Do(bg, key.read...).Val())
+			before := fmt.Sprint(fx.rdb.Do(bg, key.read...).Val())
 
 			lock := c.Lock("a")
 			if held { // the type proves that the lock is lost
@@ -396,13 +398,13 @@ func contractWrongKind(t *testing.T, b *bundle) {
 			wantErr(t, what+"ForceUnlock", err, ErrWrongKind)
 
 			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-			if after := fmt.Sprint(b.rdb.Do(bg, key.read...).Val()); after != before || !strings.Contains(after, "precious") {
+			if after := fmt.Sprint(fx.rdb.Do(bg, key.read...).Val()); after != before || !strings.Contains(after, "precious") {
 				t.Errorf("%sthe key was %s, and is %s", what, before, after)
 			}
-			if ttl := b.pttl(t, "a"); ttl != -1 {
+			if ttl := fx.pttl(t, "a"); ttl != -1 {
 				t.Errorf("%sthe key has %v to live", what, ttl)
 			}
-			b.free(t, "a")
+			fx.deleteKeys(t, "a")
 		}
 	}
 }
@@ -410,8 +412,8 @@ func contractWrongKind(t *testing.T, b *bundle) {
 // Redis can tell a read/write lock from the other kinds, which are all alike to it;
 // docs/redisson.md has this table. Redisson grants a read/write lock on the name of a plain one.
 // Here that must not lead to two holders.
-func contractKinds(t *testing.T, b *bundle) {
-	holder, asker := b.client(t), b.client(t)
+func contractKinds(t *testing.T, fx *redisFixture) {
+	holder, asker := fx.newLocks(t), fx.newLocks(t)
 	kinds := map[string]func(c *Client) Locker{
 		"once": func(c *Client) Locker { return onceLocker{c.Once("a")} },
 	}
@@ -420,7 +422,7 @@ func contractKinds(t *testing.T, b *bundle) {
 	}
 	for held, hold := range kinds {
 		for asked, ask := range kinds {
-			lease := mustTake(t, bg, hold(holder), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold(holder), AcquireOptions{})
 			want := ErrNotAcquired
 			switch {
 			case hasSides(held) != hasSides(asked):
@@ -455,11 +457,11 @@ func hasSides(kind string) bool { return kind == "read" || strings.HasSuffix(kin
 func isFenced(kind string) bool { return strings.HasPrefix(kind, "fenced") }
 
 // The owner of a lock enters it as another kind only if the hold is good for that kind.
-func contractReentryKinds(t *testing.T, b *bundle) {
-	c := b.client(t)
+func contractReentryKinds(t *testing.T, fx *redisFixture) {
+	c := fx.newLocks(t)
 	for held, hold := range lockKinds {
 		for asked, ask := range lockKinds {
-			lease := mustTake(t, bg, hold.lock(c, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold.lock(c, "a"), AcquireOptions{})
 			var want error
 			switch {
 			case hasSides(held) != hasSides(asked) || isFenced(asked) && !isFenced(held) && held != "read":
@@ -484,14 +486,14 @@ func contractReentryKinds(t *testing.T, b *bundle) {
 }
 
 // ForceUnlock of another kind of lock, which Redis can tell apart, frees nothing.
-func contractForceKinds(t *testing.T, b *bundle) {
-	holder, other := b.client(t), b.client(t)
+func contractForceKinds(t *testing.T, fx *redisFixture) {
+	holder, other := fx.newLocks(t), fx.newLocks(t)
 	for held, hold := range lockKinds {
 		for forced, force := range lockKinds {
 			if hasSides(held) == hasSides(forced) {
 				continue
 			}
-			lease := mustTake(t, bg, hold.lock(holder, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, hold.lock(holder, "a"), AcquireOptions{})
 			for _, c := range []*Client{holder, other} {
 				if freed, err := force.lock(c, "a").ForceUnlock(bg); freed || !errors.Is(err, ErrWrongKind) {
 					t.Errorf("ForceUnlock of a %s as %s: %v, %v; want %v", held, forced, freed, err, ErrWrongKind)
@@ -516,9 +518,9 @@ func (l onceLocker) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 }
 
 // Close says what was still held, ends it, and lets waiters go.
-func contractClose(t *testing.T, b *bundle) {
-	c := newLooseClient(t, b.rdb)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+func contractClose(t *testing.T, fx *redisFixture) {
+	c := newUncheckedLocks(t, fx.rdb)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), forever)
 	eventually(t, "a waiter", func() bool { return c.Stats().Waiting == 1 })
 	closing, cancel := context.WithTimeout(bg, 20*time.Millisecond)
@@ -526,30 +528,30 @@ func contractClose(t *testing.T, b *bundle) {
 	if err := c.Close(closing); err == nil || !strings.Contains(err.Error(), "1 locks were still held") {
 		t.Errorf("Close: %v", err)
 	}
-	wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", mustReceive(t, "the waiter to leave", waiter).err, ErrClosed)
 	wantEnded(t, lease, ErrClosed)
-	empty(t, b, c)
+	wantNothingLeft(t, fx, c)
 }
 
 // A Once leaves a record in place of its lock.
-func contractRecord(t *testing.T, b *bundle) {
-	c, other := b.client(t), b.client(t)
-	defer b.forget(t, "a")
+func contractRecord(t *testing.T, fx *redisFixture) {
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	if lease.Name() != "a" || c.Once("a").Name() != "a" {
 		t.Errorf("names %q, %q", lease.Name(), c.Once("a").Name())
 	}
-	wantBusy(t, other.Once("a"))
+	wantOnceLocked(t, other.Once("a"))
 	mustRelease(t, lease)
 	lease = mustBegin(t, other.Once("a"), AcquireOptions{LeaseTime: time.Minute})
 	mustRecord(t, lease, "done\x00\xff", time.Hour)
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	fx.wantStored(t, "a", "done\x00\xff", time.Hour)
 	wantRecord(t, c.Once("a"), "done\x00\xff")
 	wantRecord(t, other.Once("a").WithMarker([]byte("running"), time.Hour), "done\x00\xff")
-	b.wantStored(t, "a", "done\x00\xff", time.Hour)
+	fx.wantStored(t, "a", "done\x00\xff", time.Hour)
 	wantErr(t, "a second release", lease.ReleaseWith(bg, []byte("again"), time.Hour), ErrReleased)
 
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	lease = mustBegin(t, c.Once("a"), AcquireOptions{})
 	mustRecord(t, lease, "short", time.Millisecond)
 	eventually(t, "the record to expire", func() bool {
@@ -562,22 +564,22 @@ func contractRecord(t *testing.T, b *bundle) {
 }
 
 // A Once with a marker leaves the marker if its holder is lost.
-func contractMarker(t *testing.T, b *bundle) {
-	c, other := b.client(t), b.client(t)
-	defer b.forget(t, "a")
+func contractMarker(t *testing.T, fx *redisFixture) {
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a").WithMarker([]byte("running"), time.Hour)
 
 	lease := mustBegin(t, once, AcquireOptions{})
-	wantBusy(t, other.Once("a"))
-	wantBusy(t, once)
+	wantOnceLocked(t, other.Once("a"))
+	wantOnceLocked(t, once)
 	mustRelease(t, lease)
-	b.wantStored(t, "a", "", 0)
+	fx.wantStored(t, "a", "", 0)
 
 	lease = mustBegin(t, once, AcquireOptions{})
 	mustRecord(t, lease, "done", time.Minute)
-	b.wantStored(t, "a", "done", time.Minute)
+	fx.wantStored(t, "a", "done", time.Minute)
 	wantRecord(t, other.Once("a"), "done")
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 
 	lease = mustBegin(t, once, AcquireOptions{LeaseTime: 3 * time.Second})
 	r := acquireOnce(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
@@ -585,5 +587,38 @@ func contractMarker(t *testing.T, b *bundle) {
 		t.Errorf("after a loss: %+v, want the marker", r)
 	}
 	wantErr(t, "a result that comes too late", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
-	b.wantStored(t, "a", "running", time.Hour)
+	fx.wantStored(t, "a", "running", time.Hour)
+}
+
+// newEmbeddedRedis starts the Redis that runs inside the process.
+func newEmbeddedRedis(t testing.TB) *redisFixture {
+	t.Helper()
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = srv.Close() })
+	return &redisFixture{rdb: srv.Client(), connect: func(testing.TB) *redis.Client { return srv.Client() }}
+}
+
+// checkExclusion has goroutines acquire a lock in rounds, and fails the test if two of them hold it
+// at once.
+func checkExclusion(t *testing.T, goroutines, rounds int, opts AcquireOptions, lock func(i int) Locker) {
+	t.Helper()
+	var inside atomic.Int32
+	inParallel(goroutines, func(i int) {
+		for range rounds {
+			err := Do(bg, lock(i), opts, func(ctx context.Context) error {
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				return ctx.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }

@@ -9,7 +9,7 @@ import (
 
 // A lock that its user keeps as a value is no allocation, and a Once has only those of its texts.
 func TestCost_Locks(t *testing.T) {
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	binding := []byte("a request")
 	var lock Lock
 	var once Once

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,17 +44,17 @@ func (k *testClock) move(mono, wall time.Duration) {
 	k.ahead.Wall += wall
 }
 
-// clocked returns a client that reads the test's clock; see bundle.clientOn.
-func (b *bundle) clocked(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
+// newLocksWithClock returns a client that reads the test's clock; see newLocksOn.
+func (fx *redisFixture) newLocksWithClock(t testing.TB, rdb redis.UniversalClient, hands *testClock, opts ...func(*Options)) *Client {
 	t.Helper()
 	c, err := newClient(rdb, testOptions(opts), hands.at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !b.hears {
-		deaf(c)
+	if !fx.inboxes {
+		withoutInbox(c)
 	}
-	t.Cleanup(func() { idle(t, c, b.rdb) })
+	t.Cleanup(func() { checkIdleAndClose(t, c, fx.rdb) })
 	return c
 }
 
@@ -68,11 +66,11 @@ func wantLost(t testing.TB, lease *Lease) {
 
 func wantEnded(t testing.TB, lease *Lease, cause error) {
 	t.Helper()
-	await(t, "the lease's context to end", lease.Context().Done())
+	mustReceive(t, "the lease's context to end", lease.Context().Done())
 	if got := context.Cause(lease.Context()); got != cause {
 		t.Errorf("cause of the lease's context: %v, want %v", got, cause)
 	}
-	await(t, "the lease to end", lease.Done())
+	mustReceive(t, "the lease to end", lease.Done())
 	if err := lease.Err(); err != cause {
 		t.Errorf("Err() = %v, want %v", err, cause)
 	}
@@ -81,20 +79,10 @@ func wantEnded(t testing.TB, lease *Lease, cause error) {
 	}
 }
 
-func wantHeld(t testing.TB, lease *Lease) {
+// deleteKeys deletes the keys of locks without telling their holders.
+func (fx *redisFixture) deleteKeys(t testing.TB, keys ...string) {
 	t.Helper()
-	if err := lease.Err(); err != nil {
-		t.Fatalf("Err() = %v, want the lease held", err)
-	}
-	if err := lease.Context().Err(); err != nil {
-		t.Fatalf("the lease's context ended: %v", context.Cause(lease.Context()))
-	}
-}
-
-// free deletes the keys of locks without telling their holders.
-func (b *bundle) free(t testing.TB, keys ...string) {
-	t.Helper()
-	if err := b.rdb.Del(bg, keys...).Err(); err != nil {
+	if err := fx.rdb.Del(bg, keys...).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -107,25 +95,25 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("reply delayed", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
 		check := func(what string, l *Lease) {
 			t.Helper()
 			if got := l.Remaining(); got > lease-clock.Margin(lease)-delay {
 				t.Errorf("%s: %s remain after a reply delayed by %s", what, got, delay)
 			}
-			ttl := b.pttl(t, "a") // ask Redis first: Remaining only shrinks afterwards
+			ttl := fx.pttl(t, "a") // ask Redis first: Remaining only shrinks afterwards
 			if left := l.Remaining(); left > ttl {
 				t.Errorf("%s: %s remain in the client, %s in Redis", what, left, ttl)
 			}
 		}
-		proxy.OnMatch(1, runs(acquireScript), redistest.Delay(delay))
-		outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		proxy.OnMatch(1, runsScript(acquireScript), redistest.Delay(delay))
+		outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		check("acquire", outer)
-		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
-		inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: lease})
+		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
+		inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		check("re-entry", inner)
-		proxy.OnMatch(1, runs(updateScript), redistest.Delay(delay))
+		proxy.OnMatch(1, runsScript(updateScript), redistest.Delay(delay))
 		if err := inner.Extend(bg, lease); err != nil {
 			t.Fatal(err)
 		}
@@ -136,13 +124,13 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("renewal delayed", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
+		fx := newRedis(t)
 		const watchdog = 12 * time.Second
-		c, proxy := b.proxied(t, watchdogTimeout(watchdog))
-		renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-		next := proxy.OnMatch(2, runs(renewScript), redistest.HoldRequest) // keep it from counting
-		l := mustAcquire(t, c, "a", AcquireOptions{})
-		await(t, "a renewal", renewal.Hit())
+		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(watchdog))
+		renewal := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
+		next := proxy.OnMatch(2, runsScript(renewScript), redistest.HoldRequest) // keep it from counting
+		l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		mustReceive(t, "a renewal", renewal.Hit())
 		begun := time.Now()
 		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		before := l.Remaining()
@@ -158,27 +146,27 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 
 	t.Run("no connection free", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		b.loadScripts(t)
-		proxy := b.srv.Proxy(t)
+		fx := newRedis(t)
+		fx.loadScripts(t)
+		proxy := fx.srv.Proxy(t)
 		rdb := proxy.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.ReadTimeout = 1, 2*patience })
 		flights := new(flightCounter)
 		rdb.AddHook(flights)
-		c := b.clientOn(t, rdb)
-		mustRelease(t, mustAcquire(t, c, "first", AcquireOptions{})) // it asks the server for its slots
-		inspection := proxy.OnMatch(1, runs(inspectScript), redistest.HoldReply)
+		c := fx.newLocksOn(t, rdb)
+		mustRelease(t, mustAcquire(t, bg, c.Lock("first"), AcquireOptions{})) // it asks the server for its slots
+		inspection := proxy.OnMatch(1, runsScript(inspectScript), redistest.HoldReply)
 		inspected := make(chan error, 1)
 		go func() {
 			_, err := c.Lock("b").IsLocked(bg)
 			inspected <- err
 		}()
-		await(t, "the only connection to be in use", inspection.Hit())
+		mustReceive(t, "the only connection to be in use", inspection.Hit())
 		acquiring := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 		eventually(t, "the command to wait for a connection", func() bool { return flights.flying.Load() == 2 })
 		begun := time.Now()
 		eventually(t, "the delay to pass", func() bool { return time.Since(begun) > delay })
 		inspection.Release()
-		l := mustGet(t, "the acquire", acquiring)
+		l := mustReceiveLease(t, "the acquire", acquiring)
 		waited := time.Since(begun)
 		if got, most := l.Remaining(), lease-clock.Margin(lease)-waited; got > most {
 			t.Errorf("%s remain more than %s after the call, want at most %s", got, waited, most)
@@ -193,11 +181,11 @@ func TestDeadline_CountsFromBeforeTheCommand(t *testing.T) {
 // The lease ends in the client a moment before Redis can grant the lock to another owner.
 func TestDeadline_Margin(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	c := b.clocked(t, b.srv.Client(t), hands)
+	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 	const lease = 100 * time.Second
-	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: lease})
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: lease})
 	if got, want := l.Remaining(), lease-1002*time.Millisecond; got != want {
 		t.Errorf("%s remain after acquire, want %s", got, want)
 	}
@@ -225,10 +213,10 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			hands := stoppedClock()
-			c := b.clocked(t, b.srv.Client(t), hands)
-			l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: time.Minute})
+			c := fx.newLocksWithClock(t, fx.srv.Client(t), hands)
+			l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Minute})
 			hands.move(test.mono, test.wall)
 			if test.lost {
 				if err := l.Err(); err != ErrLockLost {
@@ -249,13 +237,13 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 // If the clocks drift apart, renewals are late by an unknown time, so the client renews at once.
 func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := new(testClock)
-	proxy := b.srv.Proxy(t)
+	proxy := fx.srv.Proxy(t)
 	const watchdog = 6 * patience // too long for a regular renewal during this test
-	c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
-	renewals := counter(proxy, runs(renewScript))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
+	c := fx.newLocksWithClock(t, proxy.Client(t), hands, watchdogTimeout(watchdog))
+	renewals := countCommands(proxy, runsScript(renewScript))
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 
 	begun := time.Now()
 	hands.move(0, 200*time.Millisecond) // within the margin
@@ -279,10 +267,10 @@ func TestClocks_DriftRenewsAtOnce(t *testing.T) {
 // If the clock jumps, a fixed lease ends on time, not when a timer set before the jump fires.
 func TestClocks_DriftEndsTheLeaseOnTime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := new(testClock)
-	c := b.clocked(t, b.srv.Client(t), hands, watchdogTimeout(2*time.Second))
-	l := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	c := fx.newLocksWithClock(t, fx.srv.Client(t), hands, watchdogTimeout(2*time.Second))
+	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	hands.move(0, 58*time.Second) // 2s before the end
 	wantLost(t, l)
 }
@@ -308,12 +296,12 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 			name := fmt.Sprintf("%s, LeaseTime %s", name, lease)
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
+				fx := newRedis(t)
 				hands := stoppedClock()
-				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), hands)
-				updates := counter(proxy, runs(updateScript))
-				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: lease})
+				proxy := fx.srv.Proxy(t)
+				c := fx.newLocksWithClock(t, proxy.Client(t), hands)
+				updates := countCommands(proxy, runsScript(updateScript))
+				l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: lease})
 				hands.move(time.Minute, time.Minute)
 				if err := ask(l); !errors.Is(err, ErrLockLost) {
 					t.Errorf("%v, want ErrLockLost", err)
@@ -332,22 +320,22 @@ func TestDeadline_NeedsNoTimer(t *testing.T) {
 
 func TestDeadline_LateGrantIsReleased(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
+	proxy := fx.srv.Proxy(t)
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands)
 
-	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+	held := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 	behind := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "a second waiter", func() bool { return c.Stats().Waiting == 2 })
 	hands.move(time.Minute, time.Minute)
 	held.Release()
-	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+	if got := mustReceive(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
-	got := await(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
+	got := mustReceive(t, "the second waiter to get the lock", behind) // without waiting for the minute to pass
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -356,597 +344,28 @@ func TestDeadline_LateGrantIsReleased(t *testing.T) {
 
 func TestDeadline_LateReentryIsTakenBack(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
+	proxy := fx.srv.Proxy(t)
+	c := fx.newLocksWithClock(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, commandTimeout(3*patience))
 
 	ctx := WithOwner(bg)
-	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	late := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 	hands.move(time.Minute, time.Minute)
-	lowers := func(args []string) bool { return runs(updateScript)(args) && args[5] == "1" }
+	lowers := func(args []string) bool { return runsScript(updateScript)(args) && args[5] == "1" }
 	takenBack := proxy.OnMatch(1, lowers, redistest.HoldRequest)
 	held.Release()
-	await(t, "the level to be taken back", takenBack.Hit())
+	mustReceive(t, "the level to be taken back", takenBack.Hit())
 	// Acquire does not wait for the reply, since the caller's ctx may end.
-	if got := await(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
+	if got := mustReceive(t, "Acquire to return", late); got.lease != nil || !errors.Is(got.err, ErrLockLost) {
 		t.Fatalf("lease %v, error %v; want no lease and ErrLockLost", got.lease, got.err)
 	}
 	wantHeld(t, outer)
-	b.wantCount(t, outer, 2)
+	fx.wantCount(t, outer, 2)
 	takenBack.Release()
-	b.eventuallyCount(t, outer, 1)
+	fx.eventuallyHoldCount(t, outer, 1)
 	mustRelease(t, outer)
-}
-
-// All leases of a hold end, however the client learns of the loss.
-func TestLoss_EndsEveryLease(t *testing.T) {
-	t.Parallel()
-	const (
-		watchdog  = 9 * time.Second
-		unhurried = 6 * patience // too long for a renewal during this test
-	)
-	for name, test := range map[string]struct {
-		lose     func(t *testing.T, b *bundle, c *Client, leases []*Lease)
-		watchdog time.Duration
-		within   time.Duration
-	}{
-		"renewal answered 0": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) { b.free(t, "a") },
-			watchdog, 2 * watchdog / 3,
-		},
-		"another owner holds it": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
-				b.free(t, "a")
-				b.rdb.HSet(bg, "a", "stranger:1", 1)
-				t.Cleanup(func() { b.free(t, "a") })
-			},
-			watchdog, 2 * watchdog / 3,
-		},
-		"deadline passed": {
-			func(t *testing.T, b *bundle, _ *Client, _ []*Lease) {
-				b.srv.Freeze(t)
-				t.Cleanup(func() { b.srv.Thaw(t) })
-			},
-			watchdog, watchdog + patience/4,
-		},
-		"ForceUnlock": {
-			func(t *testing.T, b *bundle, c *Client, _ []*Lease) {
-				freed, err := c.Lock("a").ForceUnlock(bg)
-				if !freed || err != nil {
-					t.Errorf("ForceUnlock = %v, %v, want true", freed, err)
-				}
-			},
-			unhurried, 0,
-		},
-		"re-entry answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
-				b.free(t, "a")
-				_, err := c.Lock("a").Acquire(WithOwner(context.WithoutCancel(leases[0].Context())), AcquireOptions{})
-				wantErr(t, "re-entry", err, ErrLockLost)
-			},
-			unhurried, 0,
-		},
-		"extension answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
-				b.free(t, "a")
-				wantErr(t, "Extend", leases[1].Extend(bg, time.Hour), ErrLockLost)
-			},
-			unhurried, 0,
-		},
-		"partial release answered 0": {
-			func(t *testing.T, b *bundle, c *Client, leases []*Lease) {
-				extra := mustEnter(t, leases[0].Context(), c, "a", AcquireOptions{})
-				b.free(t, "a")
-				wantErr(t, "Release", extra.Release(bg), ErrLockLost)
-			},
-			unhurried, 0,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			var lost atomic.Int32
-			c := b.client(t, watchdogTimeout(test.watchdog), func(o *Options) {
-				o.Observer.Lost = func(_ context.Context, e Event) {
-					if e.Err == ErrLockLost {
-						lost.Add(1)
-					}
-				}
-			})
-			outer := mustAcquire(t, c, "a", AcquireOptions{})
-			leases := []*Lease{
-				outer,
-				mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: test.watchdog}),
-				mustEnter(t, outer.Context(), c, "a", AcquireOptions{}),
-			}
-			bound, cancel := outer.Bind(context.Background())
-			defer cancel()
-
-			begun := time.Now()
-			test.lose(t, b, c, leases)
-			for _, l := range leases {
-				if test.within == 0 && l.Context().Err() == nil {
-					t.Error("the context is still open after the loss was reported")
-				}
-				wantLost(t, l)
-			}
-			if took := time.Since(begun); test.within > 0 && took > test.within {
-				t.Errorf("loss noticed after %s, want at most %s", took, test.within)
-			}
-			await(t, "the bound context to end", bound.Done())
-			if cause := context.Cause(bound); cause != ErrLockLost {
-				t.Errorf("cause of the bound context: %v, want ErrLockLost", cause)
-			}
-			eventually(t, "a Lost event for each lease", func() bool { return lost.Load() == 3 })
-			for _, l := range leases {
-				wantErr(t, "Release", l.Release(bg), ErrLockLost)
-			}
-		})
-	}
-}
-
-// An error or a missing reply from Redis is not a loss while the lease runs.
-func TestLoss_NotByAnError(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var failed atomic.Int32
-	const watchdog = 15 * time.Second
-	c, proxy := b.proxied(t, watchdogTimeout(watchdog), commandTimeout(3*time.Second), func(o *Options) {
-		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
-	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
-
-	trouble := proxy.OnEvery(runs(), redistest.ReplyWith("-ERR trouble\r\n"))
-	_, err := c.Lock("a").Acquire(l.Context(), AcquireOptions{})
-	if err == nil || errors.Is(err, ErrNotHeld) {
-		t.Errorf("re-entry: %v, want Redis's error", err)
-	}
-	if err := fixed.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
-		t.Errorf("Extend: %v, want Redis's error", err)
-	}
-	eventually(t, "renewals to fail", func() bool { return failed.Load() >= 2 })
-	wantHeld(t, l)
-	wantHeld(t, fixed)
-	trouble.Remove()
-	eventually(t, "a renewal to succeed", func() bool { return l.Remaining() > watchdog*5/6 })
-
-	// Redis does not reply.
-	proxy.Cut()
-	before := failed.Load()
-	_, err = c.Lock("a").Acquire(l.Context(), AcquireOptions{})
-	if err == nil || errors.Is(err, ErrNotHeld) {
-		t.Errorf("re-entry: %v, want a network error", err)
-	}
-	eventually(t, "a renewal to fail", func() bool { return failed.Load() > before })
-	wantHeld(t, l)
-	wantHeld(t, fixed)
-	proxy.Restore()
-	eventually(t, "a renewal to succeed", func() bool { return l.Remaining() > watchdog*5/6 })
-	wantHeld(t, l)
-	mustRelease(t, l)
-	mustRelease(t, fixed)
-}
-
-// A process that was stopped past its lease notices the loss when it comes to renew, without
-// waiting for Redis to reply.
-func TestLoss_ProcessWasStopped(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	var failures atomic.Int64
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(30*time.Second), func(o *Options) {
-		o.Observer.RenewFailed = func(context.Context, Event) { failures.Add(1) }
-	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	held := proxy.On("EVALSHA", 1, redistest.HoldRequest)
-	hands.move(time.Hour, time.Hour) // both clocks, so they do not drift apart
-	await(t, "the context to end", l.Context().Done())
-	wantLost(t, l)
-	if n := failures.Load(); n > 0 {
-		t.Error("the lease ended only after the renewal failed")
-	}
-	held.Release()
-}
-
-// A lease needs an alarm only while no renewal keeps it.
-func TestAlarms(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
-	kept, fixed := mustAcquire(t, c, "kept", AcquireOptions{}), mustAcquire(t, c, "fixed", AcquireOptions{LeaseTime: time.Hour})
-	wantAlarms := func(what string, want int) {
-		t.Helper()
-		eventually(t, fmt.Sprintf("%[2]d alarms %[1]s", what, want), func() bool { return c.alarms.Len() == want })
-	}
-	wantAlarms("with a fixed lease", 1)
-	mustRelease(t, fixed)
-	wantAlarms("after the release", 0)
-	trouble := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
-	wantAlarms("while renewals fail", 1)
-	trouble.Remove()
-	awaitRenewals(t, kept)
-	wantAlarms("after a renewal", 0)
-	kept.StopRenewal()
-	wantAlarms("after StopRenewal", 1)
-	mustRelease(t, kept)
-	wantAlarms("after the release", 0)
-}
-
-// The contexts end before Redis receives a command that frees the lock.
-func TestLoss_ContextsEndBeforeTheLockIsFreed(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		lose func(c *Client, l *Lease, hands *testClock)
-	}{
-		"deadline, noticed by a timer": {func(_ *Client, _ *Lease, hands *testClock) { hands.move(0, 29*time.Second) }},
-		"deadline, noticed by Err":     {func(_ *Client, l *Lease, hands *testClock) { hands.move(time.Hour, time.Hour); _ = l.Err() }},
-		"ForceUnlock":                  {func(c *Client, l *Lease, _ *testClock) { go func() { _, _ = c.Lock(l.Name()).ForceUnlock(bg) }() }},
-		"Release":                      {func(_ *Client, l *Lease, _ *testClock) { go l.Release(bg) }},
-	} {
-		for round := range 5 {
-			name := fmt.Sprintf("%s %d", name, round)
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				b := newBundle(t)
-				hands := new(testClock)
-				proxy := b.srv.Proxy(t)
-				c := b.clocked(t, proxy.Client(t), hands, watchdogTimeout(2*time.Second))
-				l := mustAcquire(t, c, name, AcquireOptions{LeaseTime: 30 * time.Second})
-				own := l.Context()
-				bound, cancel := l.Bind(bg)
-				defer cancel()
-
-				var early atomic.Bool
-				held := proxy.OnEvery(func(args []string) bool {
-					if runs(releaseScript, forceScript)(args) {
-						if own.Err() == nil || !strings.HasPrefix(name, "Release") && bound.Err() == nil {
-							early.Store(true)
-						}
-						return true
-					}
-					return false
-				}, redistest.HoldRequest)
-				test.lose(c, l, hands)
-				await(t, "a command that frees the lock", held.Hit())
-				if early.Load() {
-					t.Error("a context was still open when the lock was about to be freed")
-				}
-				if n := b.rdb.Exists(bg, name).Val(); n != 1 {
-					t.Error("another command freed the lock")
-				}
-				held.Release()
-			})
-		}
-	}
-}
-
-func TestWatchdog_ArmedBeforeAcquireReturns(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var atReturn atomic.Int64
-	var c *Client
-	c = b.client(t, func(o *Options) {
-		o.Observer.Acquired = func(context.Context, Event) { atReturn.Store(int64(c.Stats().Renewals)) }
-	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	if n := atReturn.Load(); n != 1 {
-		t.Errorf("%d locks renewed at the Acquired event, want 1", n)
-	}
-	fixed := mustAcquire(t, c, "b", AcquireOptions{LeaseTime: time.Minute})
-	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("%d locks renewed, want 1: a LeaseTime turns renewals off", n)
-	}
-	inner := mustEnter(t, l.Context(), c, "a", AcquireOptions{})
-	mustRelease(t, inner)
-	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("%d locks renewed after a partial release, want 1", n)
-	}
-	mustRelease(t, l)
-	mustRelease(t, fixed)
-	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("%d locks renewed after the release, want 0", n)
-	}
-}
-
-// The watchdog renews a hold exactly while one of its leases needs it.
-func TestWatchdog_WhileAnyLevelNeedsIt(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	fixed := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	watched := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
-	if n := c.Stats().Renewals; n != 1 {
-		t.Errorf("Renewals = %d with a watchdog lease, want 1", n)
-	}
-	mustRelease(t, watched)
-	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("Renewals = %d without a watchdog lease, want 0", n)
-	}
-	second := mustEnter(t, fixed.Context(), c, "a", AcquireOptions{})
-	second.StopRenewal()
-	if n := c.Stats().Renewals; n != 0 {
-		t.Errorf("Renewals = %d after StopRenewal, want 0", n)
-	}
-	mustRelease(t, second)
-	mustRelease(t, fixed)
-}
-
-// Many goroutines of one owner acquire and release. No renewal remains at the end.
-func TestWatchdog_ConcurrentArmAndCancel(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var lost atomic.Int32
-	c := b.client(t, watchdogTimeout(6*time.Second), func(o *Options) {
-		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
-	})
-	ctx := WithOwner(bg)
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			for range 100 {
-				l, err := c.Lock("a").Acquire(ctx, AcquireOptions{WaitTime: WaitForever})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if err := l.Release(bg); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if s := c.Stats(); s.Renewals != 0 || s.Held != 0 {
-		t.Errorf("%+v after all releases, want nothing held or renewed", s)
-	}
-	if n := lost.Load(); n != 0 {
-		t.Errorf("%d locks lost, want none", n)
-	}
-}
-
-// A renewal that reaches Redis after the release finds nothing. That is no loss, neither for the
-// released lease nor for the owner's next one.
-func TestWatchdog_ZeroAfterRelease(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
-		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
-	})
-	ctx := WithOwner(bg)
-	l := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	held := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal to be sent", held.Hit())
-	mustRelease(t, l)
-	next := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	held.Release()
-	await(t, "the reply to the renewal", held.Done())
-
-	// The next renewal shows that the new hold is intact.
-	again := proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
-	await(t, "another renewal", again.Hit())
-	again.Release()
-	wantHeld(t, next)
-	if err := l.Err(); err != ErrReleased {
-		t.Errorf("Err() of the released lease: %v, want ErrReleased", err)
-	}
-	mustRelease(t, next)
-	if n := lost.Load(); n != 0 {
-		t.Errorf("%d losses reported, want none", n)
-	}
-}
-
-// A renewal that finds nothing is no loss while the reply to the release is pending.
-func TestWatchdog_ZeroDuringRelease(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
-		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
-	})
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	renewal := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
-	await(t, "a renewal to be sent", renewal.Hit())
-	zero := counter(proxy, runs(renewScript))
-	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
-	released := make(chan error, 1)
-	go func() { released <- l.Release(bg) }()
-	await(t, "Redis to free the lock", release.Hit())
-	renewal.Release()
-	await(t, "the reply to the renewal", renewal.Done())
-	time.Sleep(100 * time.Millisecond) // the client reads the reply, and nothing shows that it has
-	release.Release()
-	if err := await(t, "Release to return", released); err != nil {
-		t.Errorf("Release: %v", err)
-	}
-	if n, m := lost.Load(), zero(); n != 0 || m != 0 {
-		t.Errorf("%d losses and %d renewals after the release, want none", n, m)
-	}
-}
-
-// A late grant is renewed at once, because it may expire before the next regular renewal.
-func TestWatchdog_LateGrantIsRenewedAtOnce(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	hands := stoppedClock()
-	proxy := b.srv.Proxy(t)
-	const watchdog = 12 * patience // too long for a regular renewal during this test
-	c := b.clocked(t, proxy.ClientWith(t, readTimeout(2*patience)), hands, watchdogTimeout(watchdog))
-	held := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
-	late := acquireAsync(bg, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis to grant the lock", held.Hit())
-	gone := watchdog - clock.Margin(watchdog) - 2*time.Second
-	hands.move(gone, gone)
-	held.Release()
-	got := await(t, "Acquire to return", late)
-	if got.err != nil {
-		t.Fatal(got.err)
-	}
-	eventually(t, "a renewal", func() bool { return got.lease.Remaining() > watchdog/2 })
-	mustRelease(t, got.lease)
-}
-
-// A few scripts renew 300 locks, and none is lost.
-func TestWatchdog_Batches(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var lost atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
-		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
-	})
-	const n, rounds = 300, 2
-	leases := make([]*Lease, n)
-	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
-	}
-	scripts := counter(proxy, runs(renewScript))
-	for range rounds {
-		awaitRenewals(t, leases...)
-	}
-	if got := scripts(); got < rounds*n/100 || got > rounds*n/4 {
-		t.Errorf("%d scripts renewed %d locks %d times, want batches", got, n, rounds)
-	}
-	var wg sync.WaitGroup
-	for _, l := range leases {
-		wg.Go(func() {
-			if err := l.Release(bg); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if n := lost.Load(); n != 0 {
-		t.Errorf("%d locks lost, want none", n)
-	}
-}
-
-// One key has the wrong type. The script must go on to the keys after it, or they expire.
-func TestWatchdog_WrongTypeAmongMany(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var mu sync.Mutex
-	failed, lost := make(map[string]int), make(map[string]int)
-	count := func(m map[string]int) func(context.Context, Event) {
-		return func(_ context.Context, e Event) {
-			mu.Lock()
-			defer mu.Unlock()
-			m[e.Name]++
-		}
-	}
-	c := b.client(t, watchdogTimeout(9*time.Second), func(o *Options) {
-		o.Observer.RenewFailed, o.Observer.Lost = count(failed), count(lost)
-	})
-	leases := make(map[string]*Lease)
-	for i := range 40 {
-		name := fmt.Sprint("lock:", i)
-		leases[name] = mustAcquire(t, c, name, AcquireOptions{})
-	}
-	const bad = "lock:7"
-	if err := b.rdb.Set(bg, bad, "not a lock", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "the renewal to find the loss", leases[bad].Done())
-	wantErr(t, "Err", leases[bad].Err(), ErrLockLost)
-	wantErr(t, "Err", leases[bad].Err(), ErrWrongKind)
-	for name, l := range leases {
-		if name != bad {
-			wantHeld(t, l)
-			mustRelease(t, l)
-		}
-	}
-	b.free(t, bad)
-	mu.Lock()
-	defer mu.Unlock()
-	if len(failed) != 0 {
-		t.Errorf("renewals failed for %v, want none", failed)
-	}
-	if lost[bad] != 1 || len(lost) != 1 {
-		t.Errorf("lost: %v, want only %s", lost, bad)
-	}
-}
-
-// If Redis refuses a batch, the client renews each of its keys alone, at once.
-func TestWatchdog_FailedBatchIsSplit(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	var failed atomic.Int32
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), func(o *Options) {
-		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
-	})
-	refused := proxy.OnEvery(func(args []string) bool {
-		return runs(renewScript)(args) && args[2] != "1"
-	}, redistest.ReplyWith("-ERR too much at once\r\n"))
-	alone := counter(proxy, func(args []string) bool { return runs(renewScript)(args) && args[2] == "1" })
-	leases := make([]*Lease, 30)
-	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
-	}
-	await(t, "a refused batch", refused.Hit())
-	for range 2 {
-		awaitRenewals(t, leases...)
-	}
-	for _, l := range leases {
-		mustRelease(t, l)
-	}
-	if n := alone(); n < 2*len(leases) {
-		t.Errorf("%d renewals of single keys, want one per lock and round", n)
-	}
-	if n := failed.Load(); n != 0 {
-		t.Errorf("%d failures reported, want none", n)
-	}
-}
-
-// Redis is down for a while. When it is back, the client renews many locks before their leases end.
-func TestWatchdog_ManyLocksOverARestart(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	const n = 150
-	failed := make(chan struct{}, 100*n)
-	c := b.client(t, watchdogTimeout(18*time.Second), func(o *Options) {
-		o.Observer.RenewFailed = func(context.Context, Event) { failed <- struct{}{} }
-	})
-	leases := make([]*Lease, n)
-	for i := range leases {
-		leases[i] = mustAcquire(t, c, fmt.Sprint("lock:", i), AcquireOptions{})
-	}
-	b.srv.Save(t)
-	b.srv.Kill(t)
-	for range n { // some locks fail more than once
-		await(t, "a renewal to fail", failed)
-	}
-	b.srv.Restart(t)
-	awaitRenewals(t, leases...)
-	for _, l := range leases {
-		mustRelease(t, l)
-	}
-}
-
-// The client retries a renewal, with pauses, until the deadline.
-func TestWatchdog_RetriesUntilTheDeadline(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(9*time.Second))
-	proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR trouble\r\n"))
-	tries := counter(proxy, runs(renewScript))
-	l := mustAcquire(t, c, "a", AcquireOptions{})
-	left, begun := l.Remaining(), time.Now()
-	wantLost(t, l)
-	if took := time.Since(begun); took < left || took > left+patience/4 {
-		t.Errorf("lost after %s, want about %s", took, left)
-	}
-	if n := tries(); n < 8 || n > 60 {
-		t.Errorf("%d tries in two thirds of a lease, want 8 to 60", n)
-	}
-	eventually(t, "renewals to stop", func() bool { return c.Stats().Renewals == 0 })
-	n, over := tries(), time.Now()
-	eventually(t, "the time for another retry", func() bool { return time.Since(over) > time.Second })
-	if more := tries() - n; more > 1 { // one may be in flight
-		t.Errorf("%d renewals after the loss, want at most 1", more)
-	}
 }

@@ -15,14 +15,14 @@ import (
 func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 	t.Parallel()
 	eachExclusiveKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
-		b := newBundle(t)
-		c := b.client(t)
-		old := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
-		fixed := mustTake(t, old.Context(), lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		fx := newRedis(t)
+		c := fx.newLocks(t)
+		old := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
+		fixed := mustAcquire(t, old.Context(), lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
-		lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
 		for _, l := range []*Lease{old, fixed} {
 			wantErr(t, "the lease of the hold that vanished", l.Err(), ErrLockLost)
 			wantErr(t, "the cause of its context's end", context.Cause(l.Context()), ErrLockLost)
@@ -36,25 +36,25 @@ func TestAcquire_EndsAnOtherHoldOfTheName(t *testing.T) {
 // are. The grant of a reader says nothing about other readers.
 func TestAcquire_EndsTheOtherSide(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	l := c.ReadWriteLock("a")
 	vanish := func() {
 		t.Helper()
-		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	vanish()
-	read := mustTake(t, bg, l.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, l.Read(), AcquireOptions{})
 	wantErr(t, "the writer", write.Err(), ErrLockLost)
 
-	other := mustTake(t, bg, l.Read(), AcquireOptions{})
+	other := mustAcquire(t, bg, l.Read(), AcquireOptions{})
 	wantHeld(t, read)
 
 	vanish()
-	write = mustTake(t, bg, l.Write(), AcquireOptions{})
+	write = mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	wantErr(t, "a reader", read.Err(), ErrLockLost)
 	wantErr(t, "the other reader", other.Err(), ErrLockLost)
 	wantHeld(t, write)
@@ -65,21 +65,21 @@ func TestAcquire_EndsTheOtherSide(t *testing.T) {
 // the two Redis has now cannot be known: both have lost it.
 func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	other := b.client(t)
-	blocker := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	other := fx.newLocks(t)
+	blocker := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
 	late := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
-	b.awaitQueued(t, "a", 1)
-	held := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
+	fx.eventuallyQueued(t, "a", 1)
+	held := proxy.OnMatch(1, runsScript(fairAcquireScript), redistest.HoldReply)
 	mustRelease(t, blocker) // wakes late
-	await(t, "Redis to grant the lock", held.Hit())
-	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+	mustReceive(t, "Redis to grant the lock", held.Hit())
+	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	faster := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	faster := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	held.Release()
-	r := await(t, "the late Acquire to return", late)
+	r := mustReceive(t, "the late Acquire to return", late)
 	wantErr(t, "the late Acquire", r.err, ErrLockLost)
 	wantErr(t, "the lease that was there", faster.Err(), ErrLockLost)
 }
@@ -89,31 +89,31 @@ func TestAcquire_ReplyOutrunByAnotherGrant(t *testing.T) {
 // this second hold too: it gets the lock once.
 func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	l := c.FairLock("a")
-	first := mustTake(t, bg, l, AcquireOptions{})
+	first := mustAcquire(t, bg, l, AcquireOptions{})
 
 	// The heir is the first waiter of the process, but the second in Redis's queue.
-	enqueues := proxy.OnMatch(2, runs(fairAcquireScript), redistest.HoldRequest)
+	enqueues := proxy.OnMatch(2, runsScript(fairAcquireScript), redistest.HoldRequest)
 	heir := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
-	await(t, "the heir to be about to queue up", enqueues.Hit())
+	mustReceive(t, "the heir to be about to queue up", enqueues.Hit())
 	ahead := acquireAsync(bg, l, AcquireOptions{WaitTime: patience})
-	b.awaitQueued(t, "a", 1)
+	fx.eventuallyQueued(t, "a", 1)
 	enqueues.Release()
-	b.awaitQueued(t, "a", 2)
-	listened(t, c, "a")
-	eventually(t, "both to sleep", func() bool { return sleeping(c, "a") == 2 })
+	fx.eventuallyQueued(t, "a", 2)
+	eventuallyAsleep(t, c, "a")
+	eventually(t, "both to sleep", func() bool { return sleepingWaiters(c, "a") == 2 })
 
-	passed := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
+	passed := proxy.OnMatch(1, runsScript(fairPassScript), redistest.HoldReply)
 	released := make(chan error, 1)
 	go func() { released <- first.Release(bg) }()
-	await(t, "the hand-over to be on its way", passed.Hit())
-	r := await(t, "the first waiter to get the lock", ahead)
+	mustReceive(t, "the hand-over to be on its way", passed.Hit())
+	r := mustReceive(t, "the first waiter to get the lock", ahead)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	passedAgain := proxy.OnMatch(1, runs(fairPassScript), redistest.HoldReply)
+	passedAgain := proxy.OnMatch(1, runsScript(fairPassScript), redistest.HoldReply)
 	releasedAgain := make(chan error, 1)
 	go func() { releasedAgain <- r.lease.Release(bg) }()
 	select {
@@ -127,15 +127,15 @@ func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 		t.Fatal("timed out waiting for the second release")
 	}
 	passed.Release()
-	if err := await(t, "the first release", released); err != nil {
+	if err := mustReceive(t, "the first release", released); err != nil {
 		t.Error(err)
 	}
-	got := await(t, "the heir gets the lock", heir)
+	got := mustReceive(t, "the heir gets the lock", heir)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	passedAgain.Release()
-	if err := await(t, "the second release", releasedAgain); err != nil {
+	if err := mustReceive(t, "the second release", releasedAgain); err != nil {
 		t.Error(err)
 	}
 	if n := c.Stats().Held; n != 1 {
@@ -145,17 +145,17 @@ func TestRelease_WaiterIsHeirOfOneHoldAtATime(t *testing.T) {
 	mustRelease(t, got.lease)
 }
 
-// awaitQueued waits until so many stand in the queue of a fair lock.
-func (b *bundle) awaitQueued(t testing.TB, name string, n int64) {
+// eventuallyQueued waits until so many stand in the queue of a fair lock.
+func (fx *redisFixture) eventuallyQueued(t testing.TB, name string, n int64) {
 	t.Helper()
 	eventually(t, "the queue of the fair lock has its length", func() bool {
-		return b.rdb.LLen(bg, wire.FairQueue(name)).Val() == n
+		return fx.rdb.LLen(bg, wire.FairQueue(name)).Val() == n
 	})
 }
 
-// sleeping returns how many waiters for a name were refused and sleep, those for a fair lock in its
-// queue. The confirmation of a subscription may still wake them; see listened.
-func sleeping(c *Client, name string) (n int) {
+// sleepingWaiters returns how many waiters for a name were refused and sleep, those for a fair lock
+// in its queue. The confirmation of a subscription may still wake them; see eventuallyAsleep.
+func sleepingWaiters(c *Client, name string) (n int) {
 	e := c.names.open(name)
 	defer e.close()
 	for _, w := range e.queue.Waiters() {

@@ -47,14 +47,14 @@ func TestErrors_Is(t *testing.T) {
 // A lease that has ended says why, in every method.
 func TestErrors_EndedLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	released := mustAcquire(t, c, "released", AcquireOptions{LeaseTime: time.Minute})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	released := mustAcquire(t, bg, c.Lock("released"), AcquireOptions{LeaseTime: time.Minute})
 	mustRelease(t, released)
-	lost := mustAcquire(t, c, "lost", AcquireOptions{LeaseTime: time.Minute})
+	lost := mustAcquire(t, bg, c.Lock("lost"), AcquireOptions{LeaseTime: time.Minute})
 	mustForce(t, c.Lock("lost"))
-	closing := newLooseClient(t, b.srv.Client(t))
-	ended := mustAcquire(t, closing, "closed", AcquireOptions{LeaseTime: time.Minute})
+	closing := newUncheckedLocks(t, fx.srv.Client(t))
+	ended := mustAcquire(t, bg, closing.Lock("closed"), AcquireOptions{LeaseTime: time.Minute})
 	over, cancel := context.WithCancel(bg)
 	cancel()
 	if err := closing.Close(over); !errors.Is(err, context.Canceled) {
@@ -77,9 +77,9 @@ func TestErrors_EndedLease(t *testing.T) {
 // When the caller's context ends, the error is the context's, with its cause.
 func TestErrors_Context(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	cause := errors.New("the client hung up")
 	for name, tc := range map[string]struct {
 		make  func() (context.Context, context.CancelFunc)
@@ -128,7 +128,7 @@ func TestErrors_Context(t *testing.T) {
 	if err := holder.Err(); err != nil {
 		t.Errorf("a ForceUnlock that was not sent has ended the lease: %v", err)
 	}
-	b.wantCount(t, holder, 1)
+	fx.wantCount(t, holder, 1)
 	mustRelease(t, holder)
 }
 
@@ -146,26 +146,26 @@ func TestErrors_ContextWhileWaiting(t *testing.T) {
 	} {
 		t.Run(moment, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			other := b.client(t)
-			held := mustAcquire(t, other, "a", AcquireOptions{})
-			awaitMoment := func() { b.eventuallyListens(t, "a") }
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
+			other := fx.newLocks(t)
+			held := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
+			awaitMoment := func() { fx.eventuallySubscribed(t, "a") }
 			if !test.isSubscribed {
 				subscribe := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
 				defer subscribe.Release()
-				awaitMoment = func() { await(t, "the subscription to be sent", subscribe.Hit()) }
+				awaitMoment = func() { mustReceive(t, "the subscription to be sent", subscribe.Hit()) }
 			}
 			ctx, hangUp := context.WithCancelCause(bg)
-			var waiters []<-chan acquired
+			var waiters []<-chan acquireResult
 			for range test.waiters {
-				waiters = append(waiters, queueUp(t, ctx, c, "a", forever))
+				waiters = append(waiters, startWaiter(t, ctx, c, "a", forever))
 			}
 			awaitMoment()
 			cause := errors.New("the user has closed the window")
 			hangUp(cause)
 			for _, waiter := range waiters {
-				err := await(t, "the caller to be let go", waiter).err
+				err := mustReceive(t, "the caller to be let go", waiter).err
 				wantErr(t, "Acquire", err, context.Canceled)
 				wantErr(t, "Acquire", err, cause)
 			}
@@ -173,7 +173,7 @@ func TestErrors_ContextWhileWaiting(t *testing.T) {
 				t.Errorf("%d wait", n)
 			}
 			mustRelease(t, held)
-			mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -182,9 +182,9 @@ func TestErrors_ContextWhileWaiting(t *testing.T) {
 // answered. Neither is a refusal, which a MultiLock or RedLock would retry.
 func TestErrors_StillHeld(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	waiting := make(chan struct{}, 10)
-	c, proxy := b.proxied(t, commandTimeout(patience), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience), func(o *Options) {
 		o.Observer.Waiting = func(context.Context, Event) { waiting <- struct{}{} }
 	})
 	gone := errors.New("the client hung up")
@@ -196,13 +196,13 @@ func TestErrors_StillHeld(t *testing.T) {
 		if !wait {
 			opts.WaitTime = 0
 		}
-		for len(waiting) > 0 { // mustTake may have waited
+		for len(waiting) > 0 { // mustAcquire may have waited
 			<-waiting
 		}
 		result := acquireAsync(ctx, l, opts)
-		await(t, what+" to wait", when)
+		mustReceive(t, what+" to wait", when)
 		cancel(gone)
-		err := await(t, what+" to leave", result).err
+		err := mustReceive(t, what+" to leave", result).err
 		wantErr(t, what, err, context.Canceled)
 		wantErr(t, what, err, gone)
 		if errors.Is(err, ErrNotAcquired) {
@@ -211,16 +211,16 @@ func TestErrors_StillHeld(t *testing.T) {
 		return err
 	}
 
-	ours := mustAcquire(t, c, "ours", AcquireOptions{})
-	b.occupy(t, time.Hour, "theirs")
-	b.occupy(t, 0, "endless")
+	ours := mustAcquire(t, bg, c.Lock("ours"), AcquireOptions{})
+	fx.lockAsStranger(t, time.Hour, "theirs")
+	fx.lockAsStranger(t, 0, "endless")
 	for _, name := range []string{"ours", "theirs", "endless"} {
 		wantErr(t, name, leave(name, c.Lock(name), true, waiting), ErrStillHeld)
 		wantErr(t, name+" of several", leave(name, MultiLock(c.Lock("free"), c.Lock(name)), true, waiting), ErrStillHeld)
 	}
 	mustRelease(t, ours)
-	b.free(t, "theirs")
-	b.free(t, "endless")
+	fx.deleteKeys(t, "theirs")
+	fx.deleteKeys(t, "endless")
 
 	// Match by the name: the attempt may share a script with commands for the locks before it.
 	asksFor := func(name string) func([]string) bool {
@@ -240,9 +240,9 @@ func TestErrors_StillHeld(t *testing.T) {
 
 	// Readers only block writers.
 	rw := c.ReadWriteLock("read")
-	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	for _, wait := range []bool{true, false} {
-		reply := proxy.OnMatch(1, runs(readAcquireScript), redistest.HoldReply)
+		reply := proxy.OnMatch(1, runsScript(readAcquireScript), redistest.HoldReply)
 		if err := leave("a second reader", rw.Read(), wait, reply.Hit()); errors.Is(err, ErrStillHeld) {
 			t.Errorf("a second reader: %v; only the first one holds it", err)
 		}
@@ -251,7 +251,7 @@ func TestErrors_StillHeld(t *testing.T) {
 	wantErr(t, "a writer", leave("a writer", rw.Write(), true, waiting), ErrStillHeld)
 	mustRelease(t, read)
 	// The second readers that left may have been granted it: what they left behind goes first.
-	write := mustTake(t, bg, rw.Write(), AcquireOptions{WaitTime: patience})
+	write := mustAcquire(t, bg, rw.Write(), AcquireOptions{WaitTime: patience})
 	wantErr(t, "a reader", leave("a reader", rw.Read(), true, waiting), ErrStillHeld)
 	mustRelease(t, write)
 
@@ -260,9 +260,9 @@ func TestErrors_StillHeld(t *testing.T) {
 	reply := proxy.OnMatch(1, asksFor("e"), redistest.HoldReply)
 	defer reply.Release()
 	result := acquireAsync(ctx, MultiLock(c.Lock("e"), c.Lock("f")), forever)
-	await(t, "it to ask", reply.Hit())
+	mustReceive(t, "it to ask", reply.Hit())
 	cancel(&NotAcquiredError{Name: "another"})
-	err := await(t, "it to leave", result).err
+	err := mustReceive(t, "it to leave", result).err
 	wantErr(t, "with another lock's error", err, ErrNotAcquired)
 	if errors.Is(err, ErrStillHeld) {
 		t.Errorf("with another lock's error: %v; no owner holds this one", err)
@@ -272,9 +272,9 @@ func TestErrors_StillHeld(t *testing.T) {
 // CommandTimeout does not look like the end of the caller's context.
 func TestErrors_CommandTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
-	lease := mustAcquire(t, c, "held", AcquireOptions{LeaseTime: time.Minute})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
+	lease := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{LeaseTime: time.Minute})
 	proxy.Stall()
 	_, acquire := c.Lock("a").Acquire(bg, long)
 	_, query := c.Lock("a").IsLocked(bg)
@@ -290,24 +290,24 @@ func TestErrors_CommandTimeout(t *testing.T) {
 // A waiter is told if the key turns into something that is not a lock.
 func TestErrors_WrongKindWhileWaiting(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(50*time.Millisecond))
-	if err := b.rdb.HSet(bg, "a", "another:1", 1).Err(); err != nil {
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(50*time.Millisecond))
+	if err := fx.rdb.HSet(bg, "a", "another:1", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	var waiting []<-chan acquired
+	var waiting []<-chan acquireResult
 	for range 3 {
 		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
 	eventually(t, "the callers to wait", func() bool { return c.Stats().Waiting == 3 })
-	if err := b.rdb.Set(bg, "a", "precious", 0).Err(); err != nil {
+	if err := fx.rdb.Set(bg, "a", "precious", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for _, result := range waiting {
-		r := await(t, "a waiter to be told", result)
+		r := mustReceive(t, "a waiter to be told", result)
 		wantErr(t, "Acquire", r.err, ErrWrongKind)
 	}
-	if got := b.rdb.GetDel(bg, "a").Val(); got != "precious" {
+	if got := fx.rdb.GetDel(bg, "a").Val(); got != "precious" {
 		t.Errorf("the key holds %q", got)
 	}
 }
@@ -324,8 +324,8 @@ func TestErrors_LogNames(t *testing.T) {
 				o.Logger = slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 				o.LogNames = logNames
 			}
-			b := newBundle(t)
-			c, proxy := b.proxied(t, logged, commandTimeout(2500*time.Millisecond))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, logged, commandTimeout(2500*time.Millisecond))
 			out.asks = func() { c.Stats() } // a log's handler may
 			var errs []error
 			note := func(err error) {
@@ -345,7 +345,7 @@ func TestErrors_LogNames(t *testing.T) {
 				return err
 			}
 
-			lease := mustAcquire(t, c, secret, AcquireOptions{LeaseTime: time.Minute})
+			lease := mustAcquire(t, bg, c.Lock(secret), AcquireOptions{LeaseTime: time.Minute})
 			note(acquire(bg, AcquireOptions{}))
 			note(acquire(bg, AcquireOptions{WaitTime: 10 * time.Millisecond}))
 			note(acquire(bg, AcquireOptions{WaitTime: -5}))
@@ -358,13 +358,13 @@ func TestErrors_LogNames(t *testing.T) {
 				t.Error(err)
 			}
 			note(lease.Release(bg)) // and a log line: lost
-			b.rdb.Set(bg, secret, 1, 0)
+			fx.rdb.Set(bg, secret, 1, 0)
 			note(acquire(bg, AcquireOptions{}))
 			_, err = lock.IsLocked(bg)
 			note(err)
-			b.rdb.Del(bg, secret)
+			fx.rdb.Del(bg, secret)
 			eventually(t, "the clean-up of the first lease", func() bool { return c.Stats().Cleanups == 0 })
-			lease = mustAcquire(t, c, secret, AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
+			lease = mustAcquire(t, bg, c.Lock(secret), AcquireOptions{LeaseTime: 10 * time.Second}) // longer than the next three take
 			proxy.Cut()
 			note(acquire(lease.Context(), AcquireOptions{LeaseTime: time.Second}))
 			note(acquire(bg, AcquireOptions{LeaseTime: time.Second}))
@@ -372,11 +372,11 @@ func TestErrors_LogNames(t *testing.T) {
 			eventually(t, "a clean-up to be given up", func() bool { return strings.Contains(out.String(), "could not be freed") })
 			proxy.Restore()
 			// A script that Redis refuses for the key's sake must not name it either.
-			limited := b.clientOn(t, b.user(t, "~something:else", "&*", "+@all"), logged)
+			limited := fx.newLocksOn(t, fx.newUser(t, "~something:else", "&*", "+@all"), logged)
 			_, err = limited.Lock(secret).Acquire(bg, AcquireOptions{LeaseTime: time.Second})
 			note(err)
 			eventually(t, "the client to be idle", func() bool {
-				b.rdb.Do(bg, "ACL", "SETUSER", "limited", "allkeys")
+				fx.rdb.Do(bg, "ACL", "SETUSER", "limited", "allkeys")
 				return limited.Stats() == Stats{}
 			})
 

@@ -20,28 +20,28 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// inLine has waiters queue for the fair lock "a", one after the other.
-func (b *bundle) inLine(t testing.TB, clients ...*Client) (results []<-chan acquired) {
+// queueWaiters has waiters queue for the fair lock "a", one after the other.
+func (fx *redisFixture) queueWaiters(t testing.TB, clients ...*Client) (results []<-chan acquireResult) {
 	t.Helper()
-	return b.inLineWith(t, bg, clients...)
+	return fx.queueWaitersWith(t, bg, clients...)
 }
 
-// inLineWith is inLine with a context.
-func (b *bundle) inLineWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquired) {
+// queueWaitersWith is queueWaiters with a context.
+func (fx *redisFixture) queueWaitersWith(t testing.TB, ctx context.Context, clients ...*Client) (results []<-chan acquireResult) {
 	t.Helper()
-	before := int(b.rdb.LLen(bg, wire.FairQueue("a")).Val())
+	before := int(fx.rdb.LLen(bg, wire.FairQueue("a")).Val())
 	for i, c := range clients {
 		results = append(results, acquireAsync(ctx, c.FairLock("a"), forever))
-		b.awaitQueue(t, before+i+1)
+		fx.eventuallyQueueLength(t, before+i+1)
 	}
 	return results
 }
 
-// awaitQueue waits until n waiters are in the queue of the fair lock "a".
-func (b *bundle) awaitQueue(t testing.TB, n int) {
+// eventuallyQueueLength waits until n waiters are in the queue of the fair lock "a".
+func (fx *redisFixture) eventuallyQueueLength(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " places in the queue"), func() bool {
-		return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(n) && b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val() == int64(n)
+		return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == int64(n) && fx.rdb.ZCard(bg, wire.FairDeadlines("a")).Val() == int64(n)
 	})
 }
 
@@ -49,19 +49,19 @@ func (b *bundle) awaitQueue(t testing.TB, n int) {
 // testConcurrency_MultiInstance_Ordering.
 func TestFair_Order(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	clients := []*Client{b.client(t), b.client(t), b.client(t)}
-	b.wantOrder(t, clients, 12, AcquireOptions{WaitTime: patience}, func(lease *Lease) error { return lease.Release(bg) })
+	fx := newRedis(t)
+	clients := []*Client{fx.newLocks(t), fx.newLocks(t), fx.newLocks(t)}
+	fx.wantOrder(t, clients, 12, AcquireOptions{WaitTime: patience}, func(lease *Lease) error { return lease.Release(bg) })
 }
 
 // Holders that never release are followed in order as well, each when the lease before it expires.
 // Redisson: testLeaseTimeout.
 func TestFair_OrderOfExpiringLeases(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	clients := []*Client{b.client(t, pollInterval(never)), b.client(t, pollInterval(never))}
+	fx := newRedis(t)
+	clients := []*Client{fx.newLocks(t, pollInterval(never)), fx.newLocks(t, pollInterval(never))}
 	opts := AcquireOptions{WaitTime: 2 * patience, LeaseTime: 3 * time.Second}
-	b.wantOrder(t, clients, 5, opts, func(lease *Lease) error {
+	fx.wantOrder(t, clients, 5, opts, func(lease *Lease) error {
 		<-lease.Done()
 		return nil
 	})
@@ -69,9 +69,9 @@ func TestFair_OrderOfExpiringLeases(t *testing.T) {
 
 // wantOrder queues up n waiters for the fair lock "a", in turn on each client, and checks that they
 // get it in that order. Each calls end with its lease.
-func (b *bundle) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireOptions, end func(*Lease) error) {
+func (fx *redisFixture) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireOptions, end func(*Lease) error) {
 	t.Helper()
-	first := mustTake(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	first := mustAcquire(t, bg, clients[0].FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	var mu sync.Mutex
 	var order []int
 	var wg sync.WaitGroup
@@ -89,7 +89,7 @@ func (b *bundle) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireO
 				t.Error(err)
 			}
 		})
-		b.awaitQueue(t, i+1)
+		fx.eventuallyQueueLength(t, i+1)
 	}
 	mustRelease(t, first)
 	wg.Wait()
@@ -101,16 +101,16 @@ func (b *bundle) wantOrder(t *testing.T, clients []*Client, n int, opts AcquireO
 // Each of 500 waiters gets its turn. Redisson: testMultipleLocks.
 func TestFair_LongQueue(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	first := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	first := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	const n = 500
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		exclude(t, n, 1, AcquireOptions{WaitTime: 5 * patience}, func(int) Locker { return c.FairLock("a") })
+		checkExclusion(t, n, 1, AcquireOptions{WaitTime: 5 * patience}, func(int) Locker { return c.FairLock("a") })
 	}()
-	b.awaitQueue(t, n)
+	fx.eventuallyQueueLength(t, n)
 	mustRelease(t, first)
 	<-done
 }
@@ -119,37 +119,37 @@ func TestFair_LongQueue(t *testing.T) {
 // testTryLockNonDelayed.
 func TestFair_WaiterLeaves(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	_, err := c.FairLock("a").Acquire(bg, AcquireOptions{WaitTime: 200 * time.Millisecond})
 	wantErr(t, "one that waits for a while", err, ErrNotAcquired)
-	b.awaitQueue(t, 0)
+	fx.eventuallyQueueLength(t, 0)
 	ctx, cancel := context.WithCancel(bg)
-	leaving := b.inLineWith(t, ctx, c)[0]
-	behind := b.inLine(t, c)[0]
+	leaving := fx.queueWaitersWith(t, ctx, c)[0]
+	behind := fx.queueWaiters(t, c)[0]
 	cancel()
-	wantErr(t, "the waiter that leaves", await(t, "the waiter to leave", leaving).err, context.Canceled)
-	b.awaitQueue(t, 1)
-	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
-	b.awaitQueue(t, 1)
+	wantErr(t, "the waiter that leaves", mustReceive(t, "the waiter to leave", leaving).err, context.Canceled)
+	fx.eventuallyQueueLength(t, 1)
+	wantErr(t, "one that does not wait", tryAcquire(c.FairLock("a")), ErrNotAcquired)
+	fx.eventuallyQueueLength(t, 1)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the waiter behind", behind))
+	mustRelease(t, mustReceiveLease(t, "the waiter behind", behind))
 }
 
 // A place in the queue outlives the lease that its waiter asked for. It is given up even after an
 // outage that was longer.
 func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(100*time.Millisecond))
-	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond))
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
-	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+	eventually(t, "the place in the queue", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
 	proxy.Cut()
 	cancel()
-	wantErr(t, "the one who leaves", await(t, "it to leave", leaving).err, context.Canceled)
+	wantErr(t, "the one who leaves", mustReceive(t, "it to leave", leaving).err, context.Canceled)
 	eventually(t, "three failed clean-ups", func() bool {
 		c.cleaner.mu.Lock()
 		defer c.cleaner.mu.Unlock()
@@ -159,7 +159,7 @@ func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 		return true // it was given up
 	})
 	proxy.Restore()
-	eventually(t, "its place to be gone", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	eventually(t, "its place to be gone", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
 	mustRelease(t, lease)
 }
 
@@ -167,36 +167,36 @@ func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 // testAcquireFailedNotCalledOnRedisTimeout.
 func TestFair_WaiterFailsDuringAPause(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
-	lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(50*time.Millisecond), commandTimeout(3*time.Second))
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), long)
-	b.awaitQueue(t, 1)
-	b.srv.PauseClients(t, 8*time.Second)
-	if got := await(t, "the waiter to be told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
+	fx.eventuallyQueueLength(t, 1)
+	fx.srv.PauseClients(t, 8*time.Second)
+	if got := mustReceive(t, "the waiter to be told", waiter); got.err == nil || errors.Is(got.err, ErrNotAcquired) {
 		t.Errorf("the waiter: %v", got.err)
 	}
-	b.awaitQueue(t, 0)
+	fx.eventuallyQueueLength(t, 0)
 	mustRelease(t, lease)
-	mustRelease(t, mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience}))
 }
 
 // A dead head of the queue is passed over once its deadline passes, and the waiters behind it
 // hardly ask before.
 func TestFair_HeadPastItsDeadline(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	dead := time.Now().Add(4 * time.Second).UnixMilli()
 	if err := errors.Join(
-		b.rdb.RPush(bg, wire.FairQueue("a"), "dead:1").Err(),
-		b.rdb.Do(bg, "ZADD", wire.FairDeadlines("a"), dead, "dead:1").Err(),
+		fx.rdb.RPush(bg, wire.FairQueue("a"), "dead:1").Err(),
+		fx.rdb.Do(bg, "ZADD", wire.FairDeadlines("a"), dead, "dead:1").Err(),
 	); err != nil {
 		t.Fatal(err)
 	}
-	commands := counter(proxy, runs(fairAcquireScript))
-	wantErr(t, "one that does not wait", second(c.FairLock("a")), ErrNotAcquired)
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
+	commands := countCommands(proxy, runsScript(fairAcquireScript))
+	wantErr(t, "one that does not wait", tryAcquire(c.FairLock("a")), ErrNotAcquired)
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	if now := time.Now().UnixMilli(); now < dead {
 		t.Errorf("passed over %d ms too early", dead-now)
 	}
@@ -213,15 +213,15 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"released": 0, "expired": 3 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			proxy := b.srv.Proxy(t)
-			dying := newLooseClient(t, proxy.Client(t), commandTimeout(3*time.Second))
-			living := b.client(t)
-			holder := mustTake(t, bg, dying.FairLock("a"), AcquireOptions{LeaseTime: lease})
-			results := b.inLine(t, dying, dying, living)
+			fx := newRedis(t)
+			proxy := fx.srv.Proxy(t)
+			dying := newUncheckedLocks(t, proxy.Client(t), commandTimeout(3*time.Second))
+			living := fx.newLocks(t)
+			holder := mustAcquire(t, bg, dying.FairLock("a"), AcquireOptions{LeaseTime: lease})
+			results := fx.queueWaiters(t, dying, dying, living)
 			proxy.Cut() // from now on Redis does not hear of it
 			if lease == 0 {
-				if err := b.rdb.HDel(bg, "a", holdOf(holder).wire).Err(); err != nil {
+				if err := fx.rdb.HDel(bg, "a", holdOf(holder).wire).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -245,40 +245,40 @@ func TestFair_DeadHeadsArePassedOver(t *testing.T) {
 // A waiter whose connections break when it is its turn, and come back, keeps its place.
 func TestFair_ReconnectingHeadIsNotPassedOver(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	other := b.client(t)
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
-	results := b.inLine(t, c, other)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	other := fx.newLocks(t)
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
+	results := fx.queueWaiters(t, c, other)
 	proxy.Cut()
-	eventually(t, "Redis to notice", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
+	eventually(t, "Redis to notice", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 	mustRelease(t, holder)
 	absentees := wire.FairDeadlines("a") + ":absent"
 	noted := func() int { // waiters without a listener; the rest is for the scripts
-		fields := b.rdb.HKeys(bg, absentees).Val()
+		fields := fx.rdb.HKeys(bg, absentees).Val()
 		return len(slices.DeleteFunc(fields, func(f string) bool { return f == "next" || f == "due" }))
 	}
 	eventually(t, "others to see that nobody listens", func() bool { return noted() == 1 })
 	time.Sleep(defaultPauses.absent / 3) // it is away for a moment
 	proxy.Restore()
-	next := mustGet(t, "the first waiter", results[0])
+	next := mustReceiveLease(t, "the first waiter", results[0])
 	if noted() != 0 {
 		t.Error("it is still taken for absent")
 	}
 	mustRelease(t, next)
-	mustRelease(t, mustGet(t, "the second waiter", results[1]))
+	mustRelease(t, mustReceiveLease(t, "the second waiter", results[1]))
 }
 
 // A waiter that is told that its turn has come, and leaves the lock alone although its connections
 // stand, is passed over with all other waiters of its process. They queue up again.
 func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*time.Minute))
-	other := b.client(t)
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{})
-	results := b.inLine(t, c, c, c, other)
-	eventually(t, "all to listen", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 4 })
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Minute))
+	other := fx.newLocks(t)
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{})
+	results := fx.queueWaiters(t, c, c, c, other)
+	eventually(t, "all to listen", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 4 })
 	proxy.Stall()
 	mustRelease(t, holder)
 	began := time.Now()
@@ -298,7 +298,7 @@ func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 	default:
 	}
 	proxy.Restore()
-	b.awaitQueue(t, 3)
+	fx.eventuallyQueueLength(t, 3)
 	mustRelease(t, got.lease)
 	back := merge(results[:3]...)
 	for range 3 {
@@ -310,11 +310,11 @@ func TestFair_FrozenHeadIsPassedOver(t *testing.T) {
 // lock within 15 seconds.
 func TestFair_ThousandsOfDeadHeads(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	one, two := b.client(t), b.client(t)
-	holder := mustTake(t, bg, one.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	one, two := fx.newLocks(t), fx.newLocks(t)
+	holder := mustAcquire(t, bg, one.FairLock("a"), AcquireOptions{})
 	bury := func(from, n int) {
-		pipe := b.rdb.Pipeline()
+		pipe := fx.rdb.Pipeline()
 		for i := range n {
 			// Threads of a JVM, and waiters of a dead process of ours.
 			owner := fmt.Sprintf("8f8e7c1a-0000-4000-8000-00000000000%d:%d", i%3, from+i)
@@ -329,9 +329,9 @@ func TestFair_ThousandsOfDeadHeads(t *testing.T) {
 		}
 	}
 	bury(1, 2500)
-	first := b.inLine(t, one)[0]
+	first := fx.queueWaiters(t, one)[0]
 	bury(2501, 2500)
-	second := b.inLine(t, two)[0]
+	second := fx.queueWaiters(t, two)[0]
 	mustRelease(t, holder)
 	began := time.Now()
 	lease := mustGetIn(t, 15*time.Second+patience, "the first that lives", first)
@@ -342,7 +342,7 @@ func TestFair_ThousandsOfDeadHeads(t *testing.T) {
 	mustRelease(t, lease)
 }
 
-func mustGetIn(t *testing.T, d time.Duration, what string, result <-chan acquired) *Lease {
+func mustGetIn(t *testing.T, d time.Duration, what string, result <-chan acquireResult) *Lease {
 	t.Helper()
 	select {
 	case got := <-result:
@@ -362,10 +362,10 @@ func TestFair_ManyLeaveTogether(t *testing.T) {
 	for _, how := range []string{"context", "WaitTime"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
-			released := counter(proxy, runs(fairReleaseScript))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
+			holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+			released := countCommands(proxy, runsScript(fairReleaseScript))
 			ctx, leave := context.WithCancel(bg)
 			defer leave()
 			const n = 500
@@ -373,20 +373,20 @@ func TestFair_ManyLeaveTogether(t *testing.T) {
 			if how == "WaitTime" {
 				opts.WaitTime = 10 * time.Second
 			}
-			results := make([]<-chan acquired, n)
+			results := make([]<-chan acquireResult, n)
 			for i := range results {
 				results[i] = acquireAsync(ctx, c.FairLock("a"), opts)
 			}
-			b.awaitQueue(t, n)
+			fx.eventuallyQueueLength(t, n)
 			if how == "context" {
 				leave()
 			}
 			for _, r := range results {
-				if got := await(t, "a waiter to leave", r); got.err == nil {
+				if got := mustReceive(t, "a waiter to leave", r); got.err == nil {
 					t.Error("a waiter gets a held lock")
 				}
 			}
-			b.awaitQueue(t, 0)
+			fx.eventuallyQueueLength(t, 0)
 			if got := released(); got > n/4 {
 				t.Errorf("%d scripts for %d waiters that leave together", got, n)
 			} else {
@@ -400,17 +400,17 @@ func TestFair_ManyLeaveTogether(t *testing.T) {
 // FairWaitTimeout bounds the wait for a silent head.
 func TestFair_WaitTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, func(o *Options) { o.FairWaitTimeout = time.Second })
-	other := b.client(t, func(o *Options) { o.FairWaitTimeout = time.Second })
-	holder := mustTake(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: 5 * time.Second})
-	results := b.inLine(t, c, other)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
+	other := fx.newLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
+	holder := mustAcquire(t, bg, other.FairLock("a"), AcquireOptions{LeaseTime: 5 * time.Second})
+	results := fx.queueWaiters(t, c, other)
 	proxy.Stall()
-	await(t, "the lease to expire", holder.Done())
-	r := mustGet(t, "the second waiter", results[1])
+	mustReceive(t, "the lease to expire", holder.Done())
+	r := mustReceiveLease(t, "the second waiter", results[1])
 	proxy.Restore()
 	mustRelease(t, r)
-	mustRelease(t, mustGet(t, "the first, which queued up again", results[0]))
+	mustRelease(t, mustReceiveLease(t, "the first, which queued up again", results[0]))
 }
 
 // Where subscribers cannot be counted, only the free lock tells that a waiter is dead: it leaves it
@@ -434,7 +434,7 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 	} {
 		t.Cleanup(func() { _ = test.rdb.Close() })
 		t.Run(fmt.Sprintf("%T %v", test.rdb, test.mode), func(t *testing.T) {
-			c := newLooseClient(t, test.rdb, func(o *Options) { o.PublishMode = test.mode })
+			c := newUncheckedLocks(t, test.rdb, func(o *Options) { o.PublishMode = test.mode })
 			defer c.Close(bg)
 			if got := c.settings().CountsListeners; got != test.want {
 				t.Errorf("counted: %v, want %v", got, test.want)
@@ -446,9 +446,9 @@ func TestFair_WhereListenersAreCounted(t *testing.T) {
 // An attempt that arrives too late does not get a place, which no one would take.
 func TestFair_StrayDoesNotQueue(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	late := time.Now().Add(-time.Second).UnixMilli()
 	x := c.ops.Op(kinds.Fair.Acquire(c.settings(), kinds.Try{Key: "a", Wire: "stray:1", Lease: time.Minute, NotAfter: late}), patience)
 	answer, err := x.Run(redisop.Until{})
@@ -458,7 +458,7 @@ func TestFair_StrayDoesNotQueue(t *testing.T) {
 	if told, err := readGrant(x, answer, err); told.Granted || told.Place != 0 || err != nil {
 		t.Errorf("%+v, %v", told, err)
 	}
-	if n := b.rdb.Exists(bg, wire.FairQueue("a"), wire.FairDeadlines("a")).Val(); n != 0 {
+	if n := fx.rdb.Exists(bg, wire.FairQueue("a"), wire.FairDeadlines("a")).Val(); n != 0 {
 		t.Errorf("%d keys of a queue", n)
 	}
 	mustRelease(t, lease)
@@ -470,15 +470,15 @@ func TestFair_LostReply(t *testing.T) {
 	for nth := 1; nth <= 3; nth++ {
 		t.Run(fmt.Sprint("question ", nth), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t)
-			lease := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{})
-			rule := proxy.OnMatch(nth, runs(fairAcquireScript), redistest.DropReply)
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t)
+			lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+			rule := proxy.OnMatch(nth, runsScript(fairAcquireScript), redistest.DropReply)
 			waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
-			await(t, "the reply to be lost", rule.Hit())
-			eventually(t, "one place in the queue", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
+			mustReceive(t, "the reply to be lost", rule.Hit())
+			eventually(t, "one place in the queue", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter", waiter))
+			mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 		})
 	}
 }
@@ -486,9 +486,9 @@ func TestFair_LostReply(t *testing.T) {
 // However long PollInterval is, a waiter asks early enough not to be taken for dead.
 func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(never))
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(never))
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: 10 * time.Hour})
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	var pause time.Duration
 	eventually(t, "the waiter to sleep in the queue", func() bool {
@@ -508,38 +508,38 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 		t.Errorf("it asks again in %v", pause)
 	}
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the waiter", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 }
 
 // A waiter keeps its place while the lock is held for long.
 func TestFair_KeepsItsPlace(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(50*time.Millisecond))
-	lease := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(50*time.Millisecond))
+	lease := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: patience})
 	queue, deadlines := wire.FairQueue("a"), wire.FairDeadlines("a")
-	eventually(t, "the place in the queue", func() bool { return b.rdb.LLen(bg, queue).Val() == 1 })
-	owner := b.rdb.LIndex(bg, queue, 0).Val()
+	eventually(t, "the place in the queue", func() bool { return fx.rdb.LLen(bg, queue).Val() == 1 })
+	owner := fx.rdb.LIndex(bg, queue, 0).Val()
 	soon := float64(time.Now().Add(time.Minute).UnixMilli())
-	if err := b.rdb.Do(bg, "ZADD", deadlines, soon, owner).Err(); err != nil {
+	if err := fx.rdb.Do(bg, "ZADD", deadlines, soon, owner).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its deadline to be put off", func() bool { return b.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
+	eventually(t, "its deadline to be put off", func() bool { return fx.rdb.ZScore(bg, deadlines, owner).Val() > soon+60_000 })
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the waiter", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 }
 
 // The longest CommandTimeout does not overflow the time after which an attempt may not queue up.
 func TestFair_LongestCommandTimeout(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, commandTimeout(math.MaxInt64))
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: math.MaxInt64})
+	fx := newRedis(t)
+	c := fx.newLocks(t, commandTimeout(math.MaxInt64))
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{LeaseTime: math.MaxInt64})
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
-	b.awaitQueue(t, 1)
+	fx.eventuallyQueueLength(t, 1)
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 }
 
 // pollers counts the attempts of each waiter for a fair lock from now on.
@@ -550,7 +550,7 @@ type pollers struct {
 
 func countPolls(proxy *redistest.Proxy) *pollers {
 	p := &pollers{polls: make(map[string]int)}
-	isPoll := runs(fairAcquireScript)
+	isPoll := runsScript(fairAcquireScript)
 	proxy.OnEvery(func(args []string) bool {
 		if isPoll(args) {
 			p.mu.Lock()
@@ -577,23 +577,23 @@ func (p *pollers) of(owner string) (its, all int) {
 
 // fairCrowd returns a client with n waiters for the fair lock "a", all of which hear their channels.
 // The first polls four times a second. first and last are their wire owners.
-func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy *redistest.Proxy, first, last string) {
+func (fx *redisFixture) fairCrowd(t *testing.T, n int) (results <-chan acquireResult, proxy *redistest.Proxy, first, last string) {
 	t.Helper()
-	c, proxy := b.proxied(t, func(o *Options) { o.FairWaitTimeout = time.Second })
-	all := []<-chan acquired{acquireAsync(bg, c.FairLock("a"), forever)}
-	b.awaitQueue(t, 1) // the first here is the first there
+	c, proxy := fx.newProxiedLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
+	all := []<-chan acquireResult{acquireAsync(bg, c.FairLock("a"), forever)}
+	fx.eventuallyQueueLength(t, 1) // the first here is the first there
 	for range n - 1 {
 		all = append(all, acquireAsync(bg, c.FairLock("a"), forever))
 	}
-	b.awaitQueue(t, n)
+	fx.eventuallyQueueLength(t, n)
 	e := c.names.open("a")
 	waiters := e.queue.Waiters()
 	e.close()
 	eventually(t, "all to hear their channels", func() bool {
 		return !slices.ContainsFunc(waiters, func(w *claim.Waiter[*waiter]) bool { return !c.hub.Confirmed(w.Item.fairPlace().channel) })
 	})
-	ends := b.rdb.LRange(bg, wire.FairQueue("a"), 0, 0).Val()
-	ends = append(ends, b.rdb.LRange(bg, wire.FairQueue("a"), -1, -1).Val()...)
+	ends := fx.rdb.LRange(bg, wire.FairQueue("a"), 0, 0).Val()
+	ends = append(ends, fx.rdb.LRange(bg, wire.FairQueue("a"), -1, -1).Val()...)
 	return merge(all...), proxy, ends[0], ends[1]
 }
 
@@ -601,10 +601,10 @@ func (b *bundle) fairCrowd(t *testing.T, n int) (results <-chan acquired, proxy 
 // a turn costs about the same in a crowd of any size.
 func TestFair_CrowdPollsRarely(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	const n = 300
-	results, proxy, first, last := b.fairCrowd(t, n)
+	results, proxy, first, last := fx.fairCrowd(t, n)
 	polls := countPolls(proxy)
 	eventually(t, "the first to poll", func() bool { its, _ := polls.of(first); return its >= 12 })
 	its, all := polls.of(last)
@@ -614,28 +614,28 @@ func TestFair_CrowdPollsRarely(t *testing.T) {
 	}
 	mustRelease(t, holder)
 	for range n {
-		mustRelease(t, mustGet(t, "a waiter", results))
+		mustRelease(t, mustReceiveLease(t, "a waiter", results))
 	}
 }
 
 // Waiters that do not hear their channels all poll, so that none is taken for dead.
 func TestFair_PollsWhileItDoesNotHear(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	holder := mustTake(t, bg, b.client(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	holder := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{LeaseTime: time.Hour})
 	const n = 100
-	results, proxy, first, last := b.fairCrowd(t, n)
-	deaf := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "subscribe") }, redistest.CutBefore)
-	b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
-	await(t, "its connection to be lost", deaf.Hit())
+	results, proxy, first, last := fx.fairCrowd(t, n)
+	refused := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "subscribe") }, redistest.CutBefore)
+	fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
+	mustReceive(t, "its connection to be lost", refused.Hit())
 	polls := countPolls(proxy)
 	eventually(t, "the first to poll", func() bool { its, _ := polls.of(first); return its >= 12 })
 	if its, _ := polls.of(last); its < 4 {
 		t.Errorf("the last has polled %d times, and the first 12 times", its)
 	}
-	deaf.Remove()
+	refused.Remove()
 	mustRelease(t, holder)
 	for range n {
-		mustRelease(t, mustGet(t, "a waiter", results))
+		mustRelease(t, mustReceiveLease(t, "a waiter", results))
 	}
 }

@@ -17,17 +17,17 @@ import (
 // A Redis that comes back with its data has lost nothing.
 func TestFaults_RestartWithData(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(15*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	b.srv.Save(t)
-	b.srv.Kill(t)
-	b.srv.Restart(t)
-	b.eventuallyRenewed(t, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(15*time.Second))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fx.srv.Save(t)
+	fx.srv.Kill(t)
+	fx.srv.Restart(t)
+	fx.eventuallyRenewed(t, "a")
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err: %v", err)
 	}
-	if fields := b.fields(t, "a"); fields[holdOf(lease).wire] != "1" {
+	if fields := fx.hash(t, "a"); fields[holdOf(lease).wire] != "1" {
 		t.Errorf("fields: %v", fields)
 	}
 	mustRelease(t, lease)
@@ -39,15 +39,15 @@ func TestFaults_RestartWithData(t *testing.T) {
 func TestFaults_RestartWithoutData(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
-		b := newBundle(t)
-		c := b.client(t, watchdogTimeout(9*time.Second))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
-		b.srv.Restart(t)
-		await(t, "the holder to be told", lease.Done())
+		fx := newRedis(t)
+		c := fx.newLocks(t, watchdogTimeout(9*time.Second))
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		fx.srv.Restart(t)
+		mustReceive(t, "the holder to be told", lease.Done())
 		wantErr(t, "the cause of its context", context.Cause(lease.Context()), ErrLockLost)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-		next := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
-		b.eventuallyRenewed(t, "a")
+		next := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		fx.eventuallyRenewed(t, "a")
 		wantHeld(t, next)
 		mustRelease(t, next)
 	})
@@ -58,16 +58,16 @@ func TestFaults_RestartWithoutData(t *testing.T) {
 func TestFaults_HolderCutOff(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
-		b := newBundle(t)
-		c, proxy := b.proxied(t, watchdogTimeout(4*time.Second))
-		other := b.client(t, pollInterval(never))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(4*time.Second))
+		other := fx.newLocks(t, pollInterval(never))
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		waiter := acquireAsync(bg, kind.rival(other, "a"), forever)
-		awaitWaiter(t, other)
+		eventuallyWaiting(t, other)
 		proxy.Cut()
-		next := mustGet(t, "the lock to be free again", waiter)
+		next := mustReceiveLease(t, "the lock to be free again", waiter)
 		wantErr(t, "the holder", lease.Err(), ErrLockLost)
-		await(t, "its context to end", lease.Context().Done())
+		mustReceive(t, "its context to end", lease.Context().Done())
 		mustRelease(t, next)
 		proxy.Restore()
 	})
@@ -84,15 +84,15 @@ func TestFaults_Frozen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(lease))
-			other := b.client(t, commandTimeout(patience))
-			held := mustAcquire(t, c, "a", opts)
-			b.srv.Freeze(t)
+			fx := newRedis(t)
+			c := fx.newLocks(t, watchdogTimeout(lease))
+			other := fx.newLocks(t, commandTimeout(patience))
+			held := mustAcquire(t, bg, c.Lock("a"), opts)
+			fx.srv.Freeze(t)
 			frozen := time.Now()
 			result := acquireAsync(bg, other.Lock("a"), forever)
 
-			await(t, "the holder to be told", held.Done())
+			mustReceive(t, "the holder to be told", held.Done())
 			// A renewal that was granted just before cannot count for longer than a lease.
 			if late := time.Since(frozen) - lease; late > patience/4 {
 				t.Errorf("told %v after the lease was over", late)
@@ -100,11 +100,11 @@ func TestFaults_Frozen(t *testing.T) {
 			if cause := context.Cause(held.Context()); held.Err() != ErrLockLost || cause != ErrLockLost {
 				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
 			}
-			b.srv.Thaw(t)
-			next := mustGet(t, "another owner to get it", result)
+			fx.srv.Thaw(t)
+			next := mustReceiveLease(t, "another owner to get it", result)
 			// Once the old holder is idle, its last commands and clean-ups have reached Redis.
 			eventually(t, "the old holder to have nothing at hand", func() bool { return c.Stats() == Stats{} })
-			if fields := b.fields(t, "a"); len(fields) != 1 || fields[holdOf(next).wire] != "1" {
+			if fields := fx.hash(t, "a"); len(fields) != 1 || fields[holdOf(next).wire] != "1" {
 				t.Errorf("fields: %v", fields)
 			}
 			mustRelease(t, next)
@@ -116,9 +116,9 @@ func TestFaults_Frozen(t *testing.T) {
 func TestFaults_NotStartedYet(t *testing.T) {
 	t.Parallel()
 	const timeout = 500 * time.Millisecond
-	b := newBundle(t)
-	b.srv.Kill(t)
-	c := b.client(t, commandTimeout(timeout))
+	fx := newRedis(t)
+	fx.srv.Kill(t)
+	c := fx.newLocks(t, commandTimeout(timeout))
 	for _, wait := range []time.Duration{0, time.Hour} {
 		began := time.Now()
 		_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -129,8 +129,8 @@ func TestFaults_NotStartedYet(t *testing.T) {
 			t.Errorf("it took %v to fail", took)
 		}
 	}
-	b.srv.Restart(t)
-	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
+	fx.srv.Restart(t)
+	mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
 // A thousand waiters are told in time that Redis is gone. When it is back the client works as
@@ -153,25 +153,25 @@ func TestFaults_ThousandWaiters(t *testing.T) {
 		for _, names := range []int{1, waiters} {
 			t.Run(fmt.Sprintf("%s, names: %d", name, names), func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c := b.client(t, pollInterval(poll), commandTimeout(timeout))
+				fx := newRedis(t)
+				c := fx.newLocks(t, pollInterval(poll), commandTimeout(timeout))
 				held := make([]string, names)
 				for i := range held {
 					held[i] = fmt.Sprint("held:", i)
 				}
-				b.occupy(t, time.Hour, held...)
+				fx.lockAsStranger(t, time.Hour, held...)
 
-				results := make([]<-chan acquired, waiters)
+				results := make([]<-chan acquireResult, waiters)
 				for i := range results {
 					results[i] = acquireAsync(bg, c.Lock(held[i%names]), long)
 				}
 				if !within(5*patience, func() bool { return c.Stats().Waiting == waiters && c.Stats().Channels == names }) {
 					t.Fatalf("timed out waiting for %d waiters; %+v", waiters, c.Stats())
 				}
-				fault.begin(b.srv, t)
+				fault.begin(fx.srv, t)
 				began := time.Now()
 				for _, result := range results {
-					r := await(t, "the waiter to be told", result)
+					r := mustReceive(t, "the waiter to be told", result)
 					if r.err == nil || errors.Is(r.err, ErrNotAcquired) || errors.Is(r.err, ErrNotHeld) || errors.Is(r.err, context.DeadlineExceeded) {
 						t.Fatalf("Acquire: %v, %v; want the trouble with Redis", r.lease, r.err)
 					}
@@ -180,11 +180,11 @@ func TestFaults_ThousandWaiters(t *testing.T) {
 					t.Errorf("the last was told after %v", took)
 				}
 
-				fault.end(b.srv, t)
+				fault.end(fx.srv, t)
 				eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-				b.free(t, held...)
+				fx.deleteKeys(t, held...)
 				for _, name := range held[:min(names, 20)] {
-					mustRelease(t, acquireSoon(t, c, name, AcquireOptions{WaitTime: patience}))
+					mustRelease(t, eventuallyAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
 				}
 			})
 		}
@@ -195,24 +195,24 @@ func TestFaults_ThousandWaiters(t *testing.T) {
 // acquired is released.
 func TestFaults_CallerLeavesBetweenAttempts(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
 	ctx, leave := context.WithCancel(bg)
 	defer leave()
-	lost := proxy.OnEvery(runs(acquireScript), redistest.CutAfter)
-	tries := counter(proxy, runs(acquireScript))
-	var results []<-chan acquired
+	lost := proxy.OnEvery(runsScript(acquireScript), redistest.CutAfter)
+	tries := countCommands(proxy, runsScript(acquireScript))
+	var results []<-chan acquireResult
 	for _, name := range []string{"a", "b", "c"} {
 		results = append(results, acquireAsync(ctx, c.Lock(name), AcquireOptions{LeaseTime: time.Hour}))
 	}
 	eventually(t, "21 attempts, so that the pauses are long", func() bool { return tries() >= 21 })
 	leave()
 	for _, r := range results {
-		wantErr(t, "the caller", await(t, "it to leave", r).err, context.Canceled)
+		wantErr(t, "the caller", mustReceive(t, "it to leave", r).err, context.Canceled)
 	}
 	lost.Remove()
 	for _, name := range []string{"a", "b", "c"} {
-		mustRelease(t, mustAcquire(t, c, name, AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, c.Lock(name), AcquireOptions{WaitTime: patience}))
 	}
 }
 
@@ -223,12 +223,12 @@ func TestFaults_ManyLevelsReleased(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const timeout = 3 * time.Second
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(timeout))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
 			ctx := WithOwner(bg)
 			var levels []*Lease
 			for range 12 {
-				levels = append(levels, mustEnter(t, ctx, c, "a", AcquireOptions{}))
+				levels = append(levels, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{}))
 			}
 			proxy.Stall()
 			begun := time.Now()
@@ -251,10 +251,10 @@ func TestFaults_ManyLevelsReleased(t *testing.T) {
 			})
 			for _, l := range levels[:remain] {
 				wantHeld(t, l)
-				mustRelease(t, mustEnter(t, l.Context(), c, "a", AcquireOptions{}))
+				mustRelease(t, mustAcquire(t, l.Context(), c.Lock("a"), AcquireOptions{}))
 				mustRelease(t, l)
 			}
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -288,8 +288,8 @@ func TestFaults_MuteConnections(t *testing.T) {
 			t.Parallel()
 			srv, proxy, rdb := connect(t)
 			const timeout = time.Second
-			c := newLooseClient(t, rdb, commandTimeout(timeout), watchdogTimeout(15*time.Second))
-			t.Cleanup(func() { idle(t, c, srv.Client(t)) })
+			c := newUncheckedLocks(t, rdb, commandTimeout(timeout), watchdogTimeout(15*time.Second))
+			t.Cleanup(func() { checkIdleAndClose(t, c, srv.Client(t)) })
 			var kept *Lease
 			eventually(t, "the first lock", func() bool { // on a busy machine, connecting may take long
 				lease, err := c.Lock("kept").Acquire(bg, AcquireOptions{})
@@ -317,7 +317,7 @@ func TestFaults_MuteConnections(t *testing.T) {
 			if n := passed.Load(); n < 2*connections {
 				t.Fatalf("%d callers got their locks, want %d", n, 2*connections)
 			}
-			awaitRenewals(t, kept)
+			mustBeRenewed(t, kept)
 			mustRelease(t, kept)
 		})
 	}

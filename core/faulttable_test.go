@@ -36,7 +36,7 @@ func told(commands ...[]any) faultRow {
 func replied(text string) faultRow {
 	return func(t *testing.T) redis.UniversalClient {
 		proxy := redistest.Start(t).Proxy(t)
-		proxy.OnEvery(runs(), redistest.ReplyWith("-"+text+"\r\n"))
+		proxy.OnEvery(runsScript(), redistest.ReplyWith("-"+text+"\r\n"))
 		return proxy.Client(t)
 	}
 }
@@ -76,10 +76,10 @@ var faultRows = map[string]faultRow{
 	"`NOREPLICAS`":             told([]any{"CONFIG", "SET", "min-replicas-to-write", 1}),
 	"`OOM`":                    told([]any{"CONFIG", "SET", "maxmemory", 1}),
 	"`NOPERM`": func(t *testing.T) redis.UniversalClient {
-		b := newBundle(t)
-		setLimited(t, b)
-		tell("ACL", "SETUSER", "limited", "-evalsha")(t, b)
-		return b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
+		fx := newRedis(t)
+		allowLimited(t, fx)
+		redisCommand("ACL", "SETUSER", "limited", "-evalsha")(t, fx)
+		return fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 	},
 	"`NOAUTH`":          told([]any{"CONFIG", "SET", "requirepass", "secret"}, []any{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no"}),
 	"`unknown command`": started(`rename-command EVALSHA ""`),
@@ -185,7 +185,7 @@ func TestFaultTable(t *testing.T) {
 		t.Run(row.failure, func(t *testing.T) {
 			t.Parallel()
 			var out lockedBuffer
-			c := newLooseClient(t, faultRows[row.failure](t), commandTimeout(5*time.Second), logTo(&out))
+			c := newUncheckedLocks(t, faultRows[row.failure](t), commandTimeout(5*time.Second), logTo(&out))
 			defer mustClose(t, c)
 			_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 			if err == nil {
@@ -244,39 +244,39 @@ func TestFaultTable_Holder(t *testing.T) {
 		}
 		t.Run(row.failure, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			b.hears = true
-			c, proxy := b.lossy(t, watchdogTimeout(patience))
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			fx := newRedis(t)
+			fx.inboxes = true
+			c, proxy := fx.newLossyLocks(t, watchdogTimeout(patience))
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			if row.failure == "`WRONGTYPE`" { // it proves that the lock is lost
-				if err := b.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
+				if err := fx.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
 					t.Fatal(err)
 				}
-				await(t, "the end of the lease", lease.Context().Done())
+				mustReceive(t, "the end of the lease", lease.Context().Done())
 				if err := context.Cause(lease.Context()); !errors.Is(err, ErrLockLost) || !errors.Is(err, ErrWrongKind) {
 					t.Errorf("the lease ended with %v", err)
 				}
-				if err := b.rdb.Del(bg, "a").Err(); err != nil {
+				if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
 			var renewals atomic.Int32
 			rule := proxy.OnEvery(func(args []string) bool {
-				return runs(renewScript)(args) && renewals.Add(1) > 0
+				return runsScript(renewScript)(args) && renewals.Add(1) > 0
 			}, action)
 			eventually(t, "the renewal to be retried", func() bool { return renewals.Load() > 1 })
 			rule.Remove()
-			awaitRenewals(t, lease)
+			mustBeRenewed(t, lease)
 
-			proxy.OnMatch(1, runs(releaseScript), action)
+			proxy.OnMatch(1, runsScript(releaseScript), action)
 			switch err := lease.Release(bg); {
 			case row.release == "try again":
 				wantErr(t, "Release", err, nil)
 			case row.release == "fail" && (err == nil || !strings.Contains(err.Error(), row.code())):
 				t.Errorf("Release: %v, want %s", err, row.code())
 			}
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 		})
 	}
 }

@@ -16,8 +16,8 @@ import (
 // testTokenIncrease.
 func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	clients := []*Client{b.client(t), b.client(t)}
+	fx := newRedis(t)
+	clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 	options := []AcquireOptions{forever, {WaitTime: patience}, {WaitTime: patience, LeaseTime: time.Minute}}
 	var tokens []uint64 // guarded by the lock
 	inParallel(6, func(i int) {
@@ -33,7 +33,7 @@ func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 				t.Errorf("re-entry: %v", err)
 				return
 			}
-			if err := second(other.FencedLock("a")); !errors.Is(err, ErrNotAcquired) {
+			if err := tryAcquire(other.FencedLock("a")); !errors.Is(err, ErrNotAcquired) {
 				t.Errorf("another owner: %v", err)
 			}
 			token, ok := lease.Token()
@@ -54,7 +54,7 @@ func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 	if len(tokens) != 60 {
 		t.Errorf("%d tokens, want 60", len(tokens))
 	}
-	plain := mustAcquire(t, clients[0], "b", AcquireOptions{})
+	plain := mustAcquire(t, bg, clients[0].Lock("b"), AcquireOptions{})
 	if token, ok := plain.Token(); ok || token != 0 {
 		t.Errorf("a plain lock has token %d", token)
 	}
@@ -64,18 +64,18 @@ func TestFenced_EachAcquisitionDrawsTheNextToken(t *testing.T) {
 // A retry after a lost reply draws another token, and the lease has the last one.
 func TestFenced_TokenAfterALostReply(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
-	first := mustTake(t, bg, c.FencedLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
+	first := mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{})
 	before, _ := first.Token()
 	mustRelease(t, first)
-	proxy.OnMatch(1, runs(fencedAcquireScript), redistest.DropReply)
-	lease := mustTake(t, bg, c.FencedLock("a"), AcquireOptions{})
+	proxy.OnMatch(1, runsScript(fencedAcquireScript), redistest.DropReply)
+	lease := mustAcquire(t, bg, c.FencedLock("a"), AcquireOptions{})
 	token, _ := lease.Token()
-	if counter := b.rdb.Get(bg, wire.TokenCounter("a")).Val(); token <= before || counter != strconv.FormatUint(token, 10) {
+	if counter := fx.rdb.Get(bg, wire.TokenCounter("a")).Val(); token <= before || counter != strconv.FormatUint(token, 10) {
 		t.Errorf("token %d after %d, with the counter at %s", token, before, counter)
 	}
-	wantErr(t, "another owner", second(b.client(t).FencedLock("a")), ErrNotAcquired)
+	wantErr(t, "another owner", tryAcquire(fx.newLocks(t).FencedLock("a")), ErrNotAcquired)
 	mustRelease(t, lease)
 }
 
@@ -106,19 +106,19 @@ func mustToken(t *testing.T, lease *Lease) uint64 {
 func TestFenced_HandOverDrawsTheNextToken(t *testing.T) {
 	t.Parallel()
 	eachFencedKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
-		b := newBundle(t)
-		c, proxy := b.proxied(t, pollInterval(time.Hour))
-		first := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
+		first := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
 		waiter := acquireAsync(bg, lock(c, "a"), forever)
-		listened(t, c, "a")
-		handed := counter(proxy, passes())
-		tried := counter(proxy, runs(fencedAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript))
+		eventuallyAsleep(t, c, "a")
+		handed := countCommands(proxy, runsHandOver())
+		tried := countCommands(proxy, runsScript(fencedAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript))
 		mustRelease(t, first)
-		second := mustGet(t, "the waiter", waiter)
+		second := mustReceiveLease(t, "the waiter", waiter)
 		if handed() != 1 || tried() != 0 {
 			t.Errorf("%d hand-overs and %d attempts, want one hand-over", handed(), tried())
 		}
-		again := mustTake(t, second.Context(), lock(c, "a"), AcquireOptions{})
+		again := mustAcquire(t, second.Context(), lock(c, "a"), AcquireOptions{})
 		if before, token := mustToken(t, first), mustToken(t, second); token != before+1 || mustToken(t, again) != token {
 			t.Errorf("token %d after %d, and %d in the re-entry", token, before, mustToken(t, again))
 		}
@@ -131,8 +131,8 @@ func TestFenced_HandOverDrawsTheNextToken(t *testing.T) {
 // Tokens grow when the lock was taken by force, and when a hold was lost.
 func TestFenced_TokensGrowAcrossKindsAndLosses(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	holder, other := b.client(t), b.client(t)
+	fx := newRedis(t)
+	holder, other := fx.newLocks(t), fx.newLocks(t)
 	last := uint64(0)
 	wantGreater := func(lease *Lease) {
 		t.Helper()
@@ -144,20 +144,20 @@ func TestFenced_TokensGrowAcrossKindsAndLosses(t *testing.T) {
 	}
 	for _, name := range append(fencedLockKinds, fencedLockKinds...) {
 		lock := lockKinds[name].lock
-		forced := mustTake(t, bg, lock(holder, "a"), AcquireOptions{})
+		forced := mustAcquire(t, bg, lock(holder, "a"), AcquireOptions{})
 		wantGreater(forced)
 		mustForce(t, lock(other, "a"))
-		next := mustTake(t, bg, lock(other, "a"), AcquireOptions{})
+		next := mustAcquire(t, bg, lock(other, "a"), AcquireOptions{})
 		wantGreater(next)
 		wantLost(t, forced)
 		_ = forced.Release(bg)
-		b.rdb.Del(bg, "a") // Another program may do that.
-		after := mustTake(t, bg, lock(holder, "a"), AcquireOptions{})
+		fx.rdb.Del(bg, "a") // Another program may do that.
+		after := mustAcquire(t, bg, lock(holder, "a"), AcquireOptions{})
 		wantGreater(after)
 		wantErr(t, name+": the release of a lost hold", next.Release(bg), ErrLockLost)
 		mustRelease(t, after)
 	}
-	if got := b.rdb.Get(bg, wire.TokenCounter("a")).Val(); got != fmt.Sprint(last) {
+	if got := fx.rdb.Get(bg, wire.TokenCounter("a")).Val(); got != fmt.Sprint(last) {
 		t.Errorf("the counter is at %s, want %d", got, last)
 	}
 	if wire.Slot(wire.TokenCounter("a")) != wire.Slot("a") {
@@ -170,21 +170,21 @@ func TestFenced_TokensGrowAcrossKindsAndLosses(t *testing.T) {
 func TestFenced_CleanedUpTokensAreSkipped(t *testing.T) {
 	t.Parallel()
 	eachFencedKind(t, func(t *testing.T, lock func(c *Client, name string) *Lock) {
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
-		reply := proxy.OnMatch(1, runs(fencedAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript), redistest.HoldReply)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
+		reply := proxy.OnMatch(1, runsScript(fencedAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript), redistest.HoldReply)
 		ctx, cancel := context.WithCancel(bg)
 		result := acquireAsync(ctx, lock(c, "a"), AcquireOptions{})
-		await(t, "Redis to grant the lock", reply.Hit())
+		mustReceive(t, "Redis to grant the lock", reply.Hit())
 		cancel()
-		wantErr(t, "the Acquire", await(t, "Acquire to return", result).err, context.Canceled)
+		wantErr(t, "the Acquire", mustReceive(t, "Acquire to return", result).err, context.Canceled)
 		reply.Release()
-		eventually(t, "the hold to be cleaned up", func() bool { return b.rdb.Exists(bg, "a").Val() == 0 })
-		drawn, err := b.rdb.Get(bg, wire.TokenCounter("a")).Uint64()
+		eventually(t, "the hold to be cleaned up", func() bool { return fx.rdb.Exists(bg, "a").Val() == 0 })
+		drawn, err := fx.rdb.Get(bg, wire.TokenCounter("a")).Uint64()
 		if err != nil || drawn == 0 {
 			t.Fatalf("the counter: %d, %v", drawn, err)
 		}
-		lease := mustTake(t, bg, lock(b.client(t), "a"), AcquireOptions{})
+		lease := mustAcquire(t, bg, lock(fx.newLocks(t), "a"), AcquireOptions{})
 		if token := mustToken(t, lease); token <= drawn {
 			t.Errorf("token %d, and %d was drawn before", token, drawn)
 		}
@@ -196,7 +196,7 @@ func TestFenced_CleanedUpTokensAreSkipped(t *testing.T) {
 // when the writer leaves.
 func TestFenced_Readers(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	rw := c.ReadWriteLock("a")
 	if _, err := rw.Read().Fenced().Acquire(bg, AcquireOptions{}); !errors.Is(err, ErrInvalidOptions) {
 		t.Errorf("a fenced read side: %v", err)
@@ -204,7 +204,7 @@ func TestFenced_Readers(t *testing.T) {
 	if _, err := c.ReadWriteLock("").Read().Fenced().Acquire(bg, AcquireOptions{}); !errors.Is(err, ErrInvalidName) {
 		t.Errorf("a fenced read side without a name: %v", err)
 	}
-	reader := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	reader := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	if token, ok := reader.Token(); ok {
 		t.Errorf("a reader has token %d", token)
 	}
@@ -212,8 +212,8 @@ func TestFenced_Readers(t *testing.T) {
 	wantErr(t, "a fenced writer inside a reader", err, ErrUpgrade)
 	mustRelease(t, reader)
 
-	writer := mustTake(t, bg, rw.Write().Fenced(), AcquireOptions{})
-	below := mustTake(t, writer.Context(), rw.Read(), AcquireOptions{})
+	writer := mustAcquire(t, bg, rw.Write().Fenced(), AcquireOptions{})
+	below := mustAcquire(t, writer.Context(), rw.Read(), AcquireOptions{})
 	token := mustToken(t, writer)
 	mustRelease(t, writer)
 	if mustToken(t, below) != token {
@@ -225,7 +225,7 @@ func TestFenced_Readers(t *testing.T) {
 // FencedLock is Lock with Fenced, and Fenced of a fenced lock is the same lock.
 func TestFenced_Handles(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	if *c.Lock("a").Fenced() != *c.FencedLock("a") || *c.FencedLock("a").Fenced() != *c.FencedLock("a") {
 		t.Error("Lock with Fenced is another lock than FencedLock")
 	}
@@ -234,7 +234,7 @@ func TestFenced_Handles(t *testing.T) {
 	}
 	plain := c.FairLock("a")
 	plain.Fenced()
-	lease := mustTake(t, bg, plain, AcquireOptions{})
+	lease := mustAcquire(t, bg, plain, AcquireOptions{})
 	if token, ok := lease.Token(); ok {
 		t.Errorf("Fenced has changed its receiver, whose lease has token %d", token)
 	}

@@ -45,17 +45,17 @@ func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 	for name, kind := range allKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			other := b.client(t)
-			held := proxy.OnMatch(1, runs(kind.acquire), redistest.HoldReply)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
+			other := fx.newLocks(t)
+			held := proxy.OnMatch(1, runsScript(kind.acquire), redistest.HoldReply)
 			result := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{})
-			await(t, "Redis to grant the lock", held.Hit())
+			mustReceive(t, "Redis to grant the lock", held.Hit())
 
 			mustForce(t, kind.lock(c, "a"))
-			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
-			wantErr(t, "the Acquire that was forced", await(t, "Acquire to return", result).err, ErrLockLost)
+			wantErr(t, "the Acquire that was forced", mustReceive(t, "Acquire to return", result).err, ErrLockLost)
 			wantHeld(t, lease)
 			mustRelease(t, lease)
 		})
@@ -65,16 +65,16 @@ func TestForceUnlock_GrantOnItsWay(t *testing.T) {
 // The member of a RedLock tries past the queue. ForceUnlock takes its grant back as well.
 func TestForceUnlock_GrantPastTheQueueOnItsWay(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	held := proxy.OnMatch(1, runsScript(allKinds["plain"].acquire), redistest.HoldReply)
 	result := acquireAsync(withoutQueue(bg), c.Lock("a"), AcquireOptions{})
-	await(t, "Redis to grant the lock", held.Hit())
+	mustReceive(t, "Redis to grant the lock", held.Hit())
 
 	mustForce(t, c.Lock("a"))
-	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	held.Release()
-	wantErr(t, "the Acquire that was forced", await(t, "Acquire to return", result).err, ErrLockLost)
+	wantErr(t, "the Acquire that was forced", mustReceive(t, "Acquire to return", result).err, ErrLockLost)
 	wantHeld(t, lease)
 	mustRelease(t, lease)
 }
@@ -89,24 +89,24 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
-			other := b.client(t)
-			first := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+			other := fx.newLocks(t)
+			first := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-			listened(t, c, "a")
+			eventuallyAsleep(t, c, "a")
 
-			held := proxy.OnMatch(1, runs(kind.pass), redistest.HoldReply)
+			held := proxy.OnMatch(1, runsScript(kind.pass), redistest.HoldReply)
 			released := make(chan error, 1)
 			go func() { released <- first.Release(bg) }()
-			await(t, "Redis to hand the lock on", held.Hit())
+			mustReceive(t, "Redis to hand the lock on", held.Hit())
 			mustForce(t, kind.lock(c, "a"))
-			lease := mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{})
+			lease := mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{})
 			held.Release()
-			if err := await(t, "Release to return", released); err != nil {
+			if err := mustReceive(t, "Release to return", released); err != nil {
 				t.Errorf("Release of a hold that was handed on: %v", err)
 			}
-			wantErr(t, "the waiter", await(t, "Acquire to return", waiter).err, ErrLockLost)
+			wantErr(t, "the waiter", mustReceive(t, "Acquire to return", waiter).err, ErrLockLost)
 			wantHeld(t, lease)
 			mustRelease(t, lease)
 		})
@@ -116,24 +116,24 @@ func TestForceUnlock_HandOverOnItsWay(t *testing.T) {
 // ForceUnlock takes the lock from the owners that it read. A reader that came later keeps its hold.
 func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	other := b.client(t)
-	old := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
-	held := proxy.OnMatch(1, runs(forceScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	other := fx.newLocks(t)
+	old := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
+	held := proxy.OnMatch(1, runsScript(forceScript), redistest.HoldRequest)
 	forced := make(chan error, 1)
 	go func() {
 		_, err := c.ReadWriteLock("a").Read().ForceUnlock(bg)
 		forced <- err
 	}()
-	await(t, "ForceUnlock to read the holders", held.Hit())
-	meanwhile := mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})
+	mustReceive(t, "ForceUnlock to read the holders", held.Hit())
+	meanwhile := mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})
 	held.Release()
-	if err := await(t, "ForceUnlock to return", forced); err != nil {
+	if err := mustReceive(t, "ForceUnlock to return", forced); err != nil {
 		t.Fatal(err)
 	}
 	wantErr(t, "the reader that was there", old.Err(), ErrLockLost)
-	wantErr(t, "a writer beside the new reader", second(c.ReadWriteLock("a").Write()), ErrNotAcquired)
+	wantErr(t, "a writer beside the new reader", tryAcquire(c.ReadWriteLock("a").Write()), ErrNotAcquired)
 	wantHeld(t, meanwhile)
 	mustRelease(t, meanwhile)
 }
@@ -141,8 +141,8 @@ func TestForceUnlock_LeavesAReaderThatCameMeanwhile(t *testing.T) {
 // A writer that also reads loses both sides.
 func TestForceUnlock_WriterThatReads(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for _, fenced := range []bool{false, true} {
 		writing := func(c *Client) *Lock {
 			l := c.ReadWriteLock("a").Write()
@@ -152,10 +152,10 @@ func TestForceUnlock_WriterThatReads(t *testing.T) {
 			return l
 		}
 		owner := WithOwner(bg)
-		write := mustTake(t, owner, writing(c), AcquireOptions{})
-		read := mustTake(t, owner, c.ReadWriteLock("a").Read(), AcquireOptions{})
-		mustForce(t, writing(b.client(t)))
-		b.wantFields(t, "a", nil)
+		write := mustAcquire(t, owner, writing(c), AcquireOptions{})
+		read := mustAcquire(t, owner, c.ReadWriteLock("a").Read(), AcquireOptions{})
+		mustForce(t, writing(fx.newLocks(t)))
+		fx.wantFields(t, "a", nil)
 		mustForgetAll(t, write, read)
 	}
 }
@@ -218,16 +218,16 @@ func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 	for name, kind := range allKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newHearingBundle(t)
+			fx := newRedisWithInboxes(t)
 			tr := &traders{lost: make(map[string]bool)}
 			observe := func(o *Options) {
 				o.Observer = Observer{NotAcquired: tr.note, Released: tr.note, Lost: tr.note}
 			}
-			first := b.client(t, observe)
+			first := fx.newLocks(t, observe)
 			tr.trade(kind.lock(first, "a"))
-			tr.trade(kind.lock(b.client(t, observe), "a"))
+			tr.trade(kind.lock(fx.newLocks(t, observe), "a"))
 			t.Cleanup(tr.stop)
-			operator, reader := b.client(t), kind.lock(first, "a")
+			operator, reader := fx.newLocks(t), kind.lock(first, "a")
 
 			freed, spared := make(map[string]bool), 0
 			for i := 0; len(freed) < 20 || spared < 20; i++ {
@@ -280,31 +280,31 @@ func TestForceUnlockOwners_AmidHandOvers(t *testing.T) {
 // If a reply is lost, ForceUnlockOwners does not know who lost the lock, and says so.
 func TestForceUnlockOwners_ReplyLost(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	fx := newRedisWithInboxes(t)
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	owner := holdOf(lease).wire
-	c, proxy := b.lossy(t)
-	proxy.OnMatch(1, runs(forceScript), redistest.DropReply)
+	c, proxy := fx.newLossyLocks(t)
+	proxy.OnMatch(1, runsScript(forceScript), redistest.DropReply)
 	forced, err := c.ForceUnlockOwners(bg, "a", "lock", []string{owner})
 	if err == nil || !strings.Contains(err.Error(), owner) || !strings.Contains(err.Error(), "was lost") || len(forced.Owners) > 0 {
 		t.Errorf("%+v, %v", forced, err)
 	}
-	await(t, "the lease to end", lease.Done())
+	mustReceive(t, "the lease to end", lease.Done())
 	mustForgetAll(t, lease)
 }
 
 // ForceUnlockOwners leaves the other readers their lock, and says how many there are.
 func TestForceUnlockOwners_SomeReaders(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	read := b.client(t).ReadWriteLock("a").Read()
-	first, second := mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})
+	fx := newRedisWithInboxes(t)
+	read := fx.newLocks(t).ReadWriteLock("a").Read()
+	first, second := mustAcquire(t, bg, read, AcquireOptions{}), mustAcquire(t, bg, read, AcquireOptions{})
 	owner := holdOf(first).wire
-	forced, err := b.client(t).ForceUnlockOwners(bg, "a", "read", []string{owner})
+	forced, err := fx.newLocks(t).ForceUnlockOwners(bg, "a", "read", []string{owner})
 	if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 1 {
 		t.Errorf("%+v, %v", forced, err)
 	}
-	await(t, "the lease to end", first.Done())
+	mustReceive(t, "the lease to end", first.Done())
 	wantHeld(t, second)
 	mustForgetAll(t, first)
 	mustRelease(t, second)

@@ -21,21 +21,21 @@ import (
 // when it continues, and does the others no harm.
 func TestHolderStandsStill(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	other := b.client(t)
-	holder := startHolder(t, b.srv.Addr())
+	fx := newRedis(t)
+	other := fx.newLocks(t)
+	holder := startHolder(t, fx.srv.Addr())
 	if line := holder.read(t); line != "held" {
 		t.Fatalf("the holder said %q", line)
 	}
-	b.eventuallyRenewed(t, "watched")
+	fx.eventuallyRenewed(t, "watched")
 
 	holder.freeze(t)
 	leases := make(map[string]*Lease)
 	for name := range holderLocks {
-		leases[name] = mustAcquire(t, other, name, AcquireOptions{WaitTime: patience})
+		leases[name] = mustAcquire(t, bg, other.Lock(name), AcquireOptions{WaitTime: patience})
 	}
 	holder.thaw(t)
-	holder.tell(t, "go on")
+	holder.writeLine(t, "go on")
 	var report map[string]holderReport
 	if err := json.Unmarshal([]byte(holder.read(t)), &report); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestHolderStandsStill(t *testing.T) {
 		}
 		// Whatever it had to clean up it has cleaned up by now.
 		lease := leases[name]
-		if fields := b.fields(t, name); len(fields) != 1 || fields[holdOf(lease).wire] != "1" {
+		if fields := fx.hash(t, name); len(fields) != 1 || fields[holdOf(lease).wire] != "1" {
 			t.Errorf("%s: fields: %v", name, fields)
 		}
 		if err := lease.Err(); err != nil {
@@ -80,11 +80,11 @@ func TestHelperHolder(t *testing.T) {
 	}
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	defer rdb.Close()
-	c := newLooseClient(t, rdb, watchdogTimeout(holderWatchdog))
+	c := newUncheckedLocks(t, rdb, watchdogTimeout(holderWatchdog))
 	leases := make(map[string]*Lease)
 	bound := make(map[string]context.Context)
 	for name, opts := range holderLocks {
-		leases[name] = mustAcquire(t, c, name, opts)
+		leases[name] = mustAcquire(t, bg, c.Lock(name), opts)
 		ctx, unbind := leases[name].Bind(bg)
 		defer unbind()
 		bound[name] = ctx
@@ -98,9 +98,9 @@ func TestHelperHolder(t *testing.T) {
 	lost := func(err error) bool { return errors.Is(err, ErrLockLost) }
 	for name, lease := range leases {
 		r := holderReport{Err: lost(lease.Err())} // asked before anything else has had time to notice
-		await(t, "Done to be closed", lease.Done())
-		await(t, "the lease's context to end", lease.Context().Done())
-		await(t, "the bound context to end", bound[name].Done())
+		mustReceive(t, "Done to be closed", lease.Done())
+		mustReceive(t, "the lease's context to end", lease.Context().Done())
+		mustReceive(t, "the bound context to end", bound[name].Done())
 		r.Cause, r.Bound = lost(context.Cause(lease.Context())), lost(context.Cause(bound[name]))
 		r.Release = lost(lease.Release(bg))
 		report[name] = r
@@ -165,10 +165,10 @@ func startHolder(t *testing.T, redisAddr string) *holderProcess {
 
 func (h *holderProcess) read(t *testing.T) string {
 	t.Helper()
-	return await(t, "a line from the holder", h.lines)
+	return mustReceive(t, "a line from the holder", h.lines)
 }
 
-func (h *holderProcess) tell(t *testing.T, line string) {
+func (h *holderProcess) writeLine(t *testing.T, line string) {
 	t.Helper()
 	if _, err := fmt.Fprintln(h.in, line); err != nil {
 		t.Fatal(err)

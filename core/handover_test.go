@@ -26,11 +26,11 @@ var handedOn = []string{"lock", "fenced", "write", "fair", "fenced-write", "fenc
 
 // eachHandedOn runs a test for each of these kinds. The lock is held, and a waiter of the same
 // process sleeps.
-func eachHandedOn(t *testing.T, test func(t *testing.T, s *handoverSite)) {
+func eachHandedOn(t *testing.T, test func(t *testing.T, s *handoverFixture)) {
 	eachHandover(t, handedOn, test)
 }
 
-func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handoverSite), options ...func(*Options)) {
+func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *handoverFixture), options ...func(*Options)) {
 	for _, name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,46 +40,46 @@ func eachHandover(t *testing.T, kinds []string, test func(t *testing.T, s *hando
 }
 
 // newHandover acquires a lock and starts a waiter for it. lease is the waiter's LeaseTime.
-func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handoverSite {
-	s := &handoverSite{bundle: newBundle(t)}
-	s.c, s.proxy = s.proxied(t, append(options, pollInterval(time.Hour))...)
+func newHandover(t *testing.T, kind string, lease time.Duration, options ...func(*Options)) *handoverFixture {
+	s := &handoverFixture{redisFixture: newRedis(t)}
+	s.c, s.proxy = s.newProxiedLocks(t, append(options, pollInterval(time.Hour))...)
 	s.lock = func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }
-	s.holder = mustTake(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
+	s.holder = mustAcquire(t, bg, s.lock(s.c), AcquireOptions{LeaseTime: time.Hour})
 	ctx, leave := context.WithCancel(bg)
 	t.Cleanup(leave)
 	s.leave = leave
 	s.waiter = acquireAsync(ctx, s.lock(s.c), AcquireOptions{WaitTime: WaitForever, LeaseTime: lease})
-	listened(t, s.c, "a")
+	eventuallyAsleep(t, s.c, "a")
 	return s
 }
 
-type handoverSite struct {
-	*bundle
+type handoverFixture struct {
+	*redisFixture
 	c      *Client
 	proxy  *redistest.Proxy
 	lock   func(*Client) *Lock
 	holder *Lease
-	waiter <-chan acquired
+	waiter <-chan acquireResult
 	leave  func()
 }
 
-func passes() func([]string) bool {
-	return runs(passScript, fencedPassScript, fairPassScript, fencedFairPassScript)
+func runsHandOver() func([]string) bool {
+	return runsScript(passScript, fencedPassScript, fairPassScript, fencedFairPassScript)
 }
 
 // stopOnTheWay starts the release and holds its hand-over at the proxy, as a request or as a reply.
-func (s *handoverSite) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
-	held = s.proxy.OnMatch(1, passes(), where)
+func (s *handoverFixture) stopOnTheWay(t *testing.T, where redistest.Action) (held *redistest.Rule, released <-chan error) {
+	held = s.proxy.OnMatch(1, runsHandOver(), where)
 	result := make(chan error, 1)
 	go func() { result <- s.holder.Release(bg) }()
-	await(t, "the hand-over to reach the proxy", held.Hit())
+	mustReceive(t, "the hand-over to reach the proxy", held.Hit())
 	return held, result
 }
 
-// mustGet returns the waiter's lease.
-func (s *handoverSite) mustGet(t *testing.T) *Lease {
+// mustReceiveLease returns the waiter's lease.
+func (s *handoverFixture) mustReceiveLease(t *testing.T) *Lease {
 	t.Helper()
-	got := await(t, "the waiter's lease", s.waiter)
+	got := mustReceive(t, "the waiter's lease", s.waiter)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -89,15 +89,15 @@ func (s *handoverSite) mustGet(t *testing.T) *Lease {
 // One command hands the lock over. The lock is never free in between, and no message is published.
 func TestHandOver_OneCommand(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
-		commands := counter(s.proxy, runs())
+	eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
+		commands := countCommands(s.proxy, runsScript())
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		if ttl := s.pttl(t, "a"); ttl <= 30*time.Second || ttl > time.Minute {
 			t.Errorf("TTL %s after the hand-over, want the minute that the waiter asked for", ttl)
 		}
-		wantErr(t, "another owner", second(s.lock(s.client(t))), ErrNotAcquired)
+		wantErr(t, "another owner", tryAcquire(s.lock(s.newLocks(t))), ErrNotAcquired)
 		held.Release()
-		lease := s.mustGet(t)
+		lease := s.mustReceiveLease(t)
 		if err := <-released; err != nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -115,11 +115,11 @@ func TestHandOver_LostReply(t *testing.T) {
 	for name, action := range map[string]redistest.Action{"cut before execution": redistest.CutBefore, "cut after execution": redistest.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
-				s.proxy.OnMatch(1, passes(), action)
+			eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
+				s.proxy.OnMatch(1, runsHandOver(), action)
 				mustRelease(t, s.holder)
-				lease := s.mustGet(t)
-				wantErr(t, "another owner", second(s.lock(s.client(t))), ErrNotAcquired)
+				lease := s.mustReceiveLease(t)
+				wantErr(t, "another owner", tryAcquire(s.lock(s.newLocks(t))), ErrNotAcquired)
 				mustRelease(t, lease)
 			})
 		})
@@ -134,13 +134,13 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"shorter": 5 * time.Second, "longer": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachHandedOn(t, func(t *testing.T, s *handoverSite) {
+			eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
 				_, released := s.stopOnTheWay(t, redistest.HoldReply)
 				s.rdb.PExpire(bg, "a", ttl) // as if time had passed, or the waiter had extended
 				s.proxy.Cut()
 				s.proxy.Restore()
-				lease := s.mustGet(t)
-				if err := await(t, "Release to return", released); err != nil {
+				lease := s.mustReceiveLease(t)
+				if err := mustReceive(t, "Release to return", released); err != nil {
 					t.Errorf("Release: %v", err)
 				}
 				if left := s.pttl(t, "a"); left < lease.Remaining() || ttl == time.Hour && left < ttl-patience {
@@ -155,26 +155,26 @@ func TestHandOver_RetryCountsTheLease(t *testing.T) {
 // If the lock was lost, Release returns ErrLockLost, and the waiter tries for itself.
 func TestHandOver_LockWasLost(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
-		s.free(t, "a")
+	eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
+		s.deleteKeys(t, "a")
 		wantErr(t, "Release", s.holder.Release(bg), ErrLockLost)
-		mustRelease(t, s.mustGet(t))
+		mustRelease(t, s.mustReceiveLease(t))
 	})
 }
 
 // A waiter that leaves during the hand-over leaves no lock behind: the next waiter gets it.
 func TestHandOver_WaiterHasLeft(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
+	eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
 		held, released := s.stopOnTheWay(t, redistest.HoldReply)
 		s.leave()
-		wantErr(t, "the waiter", await(t, "the waiter to leave", s.waiter).err, context.Canceled)
+		wantErr(t, "the waiter", mustReceive(t, "the waiter to leave", s.waiter).err, context.Canceled)
 		next := acquireAsync(bg, s.lock(s.c), AcquireOptions{WaitTime: WaitForever})
 		held.Release()
-		if err := await(t, "Release to return", released); err != nil {
+		if err := mustReceive(t, "Release to return", released); err != nil {
 			t.Errorf("Release: %v", err)
 		}
-		got := await(t, "the next waiter's lease", next)
+		got := mustReceive(t, "the next waiter's lease", next)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
@@ -189,20 +189,20 @@ func TestHandOver_OutcomeStaysUnknown(t *testing.T) {
 	for name, action := range map[string]redistest.Action{"not executed": redistest.CutBefore, "executed": redistest.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(never))
-			holder := mustAcquire(t, c, "a", AcquireOptions{})
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second), pollInterval(never))
+			holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			waiter := acquireAsync(bg, c.Lock("a"), long)
-			listened(t, c, "a")
-			proxy.OnMatch(1, passes(), action)
-			proxy.OnEvery(passes(), redistest.CutBefore)
+			eventuallyAsleep(t, c, "a")
+			proxy.OnMatch(1, runsHandOver(), action)
+			proxy.OnEvery(runsHandOver(), redistest.CutBefore)
 			if err := holder.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 				t.Errorf("Release: %v, want the error of Redis", err)
 			}
-			if err := await(t, "the waiter to fail", waiter).err; err == nil {
+			if err := mustReceive(t, "the waiter to fail", waiter).err; err == nil {
 				t.Error("the waiter got the lock")
 			}
-			mustRelease(t, mustAcquire(t, b.client(t), "a", AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -213,8 +213,8 @@ func TestHandOver_TwoProcessesShare(t *testing.T) {
 	for _, name := range handedOn {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			clients := []*Client{b.client(t), b.client(t)}
+			fx := newRedis(t)
+			clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 			var turns [2]atomic.Int64
 			ctx, stop := context.WithTimeout(bg, patience*3)
 			defer stop()
@@ -252,9 +252,9 @@ func TestHandOver_SlowerProcessGetsAsMuch(t *testing.T) {
 	for _, name := range tiring {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			quick := b.clientOn(t, b.srv.Client(t))
-			slow := b.clientOn(t, b.srv.ClientWith(t, hardOfHearing))
+			fx := newRedis(t)
+			quick := fx.newLocksOn(t, fx.srv.Client(t))
+			slow := fx.newLocksOn(t, fx.srv.ClientWith(t, hardOfHearing))
 			// Long enough for any machine, so that its speed does not decide the turns.
 			quick.pauses.firstChance, slow.pauses.firstChance = patience, patience
 
@@ -344,11 +344,11 @@ const streakMoves = 64
 
 // eachTired is eachHandedOn for the tiring kinds, in both publish modes. After a streak the client
 // gives other processes all the time they may need.
-func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
+func eachTired(t *testing.T, test func(t *testing.T, s *handoverFixture)) {
 	for mode, publish := range map[string]PublishMode{"plain": PublishPlain, "sharded": PublishSharded} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			eachHandover(t, tiring, func(t *testing.T, s *handoverSite) {
+			eachHandover(t, tiring, func(t *testing.T, s *handoverFixture) {
 				s.c.pauses.firstChance = patience
 				test(t, s)
 			}, func(o *Options) { o.PublishMode = publish })
@@ -357,18 +357,18 @@ func eachTired(t *testing.T, test func(t *testing.T, s *handoverSite)) {
 }
 
 // another returns a client that stands for another process.
-func (s *handoverSite) another(t *testing.T) *Client {
-	return s.client(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
+func (s *handoverFixture) another(t *testing.T) *Client {
+	return s.newLocks(t, pollInterval(time.Hour), func(o *Options) { o.PublishMode = s.c.opts.PublishMode })
 }
 
 // If no other process listens, the waiters here go on after a streak without a rest.
 func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handoverSite) {
+	eachTired(t, func(t *testing.T, s *handoverFixture) {
 		tire(s.c, "a")
-		handed, frees := counter(s.proxy, passes()), counter(s.proxy, runs(releaseScript, readWriteUpdateScript))
+		handed, frees := countCommands(s.proxy, runsHandOver()), countCommands(s.proxy, runsScript(releaseScript, readWriteUpdateScript))
 		mustRelease(t, s.holder)
-		lease := s.mustGet(t) // without a rest of firstChance
+		lease := s.mustReceiveLease(t) // without a rest of firstChance
 		if handed() != 0 || frees() != 1 {
 			t.Errorf("%d hand-overs and %d plain releases, want only one plain release", handed(), frees())
 		}
@@ -379,13 +379,13 @@ func TestHandOver_GoesOnWithoutOtherListeners(t *testing.T) {
 // If another process listens, it gets the lock next, even if this process has not noticed it yet.
 func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 	t.Parallel()
-	eachTired(t, func(t *testing.T, s *handoverSite) {
+	eachTired(t, func(t *testing.T, s *handoverFixture) {
 		other := s.another(t)
 		stranger := acquireAsync(bg, s.lock(other), AcquireOptions{WaitTime: WaitForever})
-		listened(t, other, "a")
+		eventuallyAsleep(t, other, "a")
 		tire(s.c, "a")
 		mustRelease(t, s.holder)
-		got := await(t, "the lease of the other process", stranger)
+		got := mustReceive(t, "the lease of the other process", stranger)
 		if got.err != nil {
 			t.Fatal(got.err)
 		}
@@ -395,16 +395,16 @@ func TestHandOver_EndsWhereOthersListen(t *testing.T) {
 		default:
 		}
 		mustRelease(t, got.lease)
-		mustRelease(t, s.mustGet(t))
+		mustRelease(t, s.mustReceiveLease(t))
 	})
 }
 
 // A stream of acquisitions in one process costs little more than one command each.
 func TestHandOver_CommandsPerAcquisition(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	commands := counter(proxy, runs())
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	commands := countCommands(proxy, runsScript())
 	const callers, rounds = 8, 50
 	var wg sync.WaitGroup
 	for range callers {
@@ -430,17 +430,17 @@ func TestHandOver_CommandsPerAcquisition(t *testing.T) {
 // While Close waits for a holder, its release frees the lock instead of handing it over.
 func TestHandOver_NotWhileClosing(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "a waiter that has subscribed", func() bool { return c.Stats().Waiting == 1 && c.Stats().Channels == 1 })
-	handed := counter(proxy, passes())
+	handed := countCommands(proxy, runsHandOver())
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close(bg) }()
-	wantErr(t, "the waiter", await(t, "the waiter to fail", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", mustReceive(t, "the waiter to fail", waiter).err, ErrClosed)
 	mustRelease(t, holder)
-	if err := await(t, "Close to return", closed); err != nil {
+	if err := mustReceive(t, "Close to return", closed); err != nil {
 		t.Error(err)
 	}
 	if n := handed(); n != 0 {
@@ -465,15 +465,15 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			holder := mustTake(t, bg, kinds.held(c, "a"), AcquireOptions{})
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
+			holder := mustAcquire(t, bg, kinds.held(c, "a"), AcquireOptions{})
 			wanted := kinds.wanted(c, "a")
 			waiter := acquireAsync(bg, wanted, AcquireOptions{WaitTime: patience})
-			eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
-			handed := counter(proxy, passes())
+			eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
+			handed := countCommands(proxy, runsHandOver())
 			mustRelease(t, holder)
-			lease := mustGet(t, "the waiter", waiter)
+			lease := mustReceiveLease(t, "the waiter", waiter)
 			if n := handed(); n != 0 {
 				t.Errorf("handed on %d times, to a waiter for another kind", n)
 			}
@@ -481,7 +481,7 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 				t.Errorf("has a token: %v", ok)
 			}
 			mustRelease(t, lease)
-			if keys := b.rdb.Keys(bg, "a*").Val(); len(keys) > 0 {
+			if keys := fx.rdb.Keys(bg, "a*").Val(); len(keys) > 0 {
 				t.Errorf("left: %q", keys)
 			}
 		})
@@ -491,13 +491,13 @@ func TestHandOver_NotToAnotherKind(t *testing.T) {
 // A hold is lost during its hand-over. The waiter wakes up and tries for itself.
 func TestHandOver_LostOnTheWay(t *testing.T) {
 	t.Parallel()
-	eachHandedOn(t, func(t *testing.T, s *handoverSite) {
+	eachHandedOn(t, func(t *testing.T, s *handoverFixture) {
 		held, released := s.stopOnTheWay(t, redistest.HoldRequest)
-		s.free(t, "a")
+		s.deleteKeys(t, "a")
 		holdOf(s.holder).lose(ErrLockLost)
 		held.Release()
-		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
-		mustRelease(t, s.mustGet(t))
+		wantErr(t, "Release", mustReceive(t, "Release to return", released), ErrLockLost)
+		mustRelease(t, s.mustReceiveLease(t))
 	})
 }
 
@@ -509,21 +509,21 @@ func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newHandover(t, kind, 0)
-			another := mustAcquire(t, s.c, "b", AcquireOptions{})
+			another := mustAcquire(t, bg, s.c.Lock("b"), AcquireOptions{})
 			held, released := s.stopOnTheWay(t, redistest.HoldRequest)
-			renewal := s.proxy.OnMatch(1, runs(renewScript), redistest.HoldReply)
+			renewal := s.proxy.OnMatch(1, runsScript(renewScript), redistest.HoldReply)
 			s.c.dog.RenewAll()
-			await(t, "a renewal", renewal.Hit())
+			mustReceive(t, "a renewal", renewal.Hit())
 			held.Release()
-			lease := s.mustGet(t)
-			if err := await(t, "Release to return", released); err != nil {
+			lease := s.mustReceiveLease(t)
+			if err := mustReceive(t, "Release to return", released); err != nil {
 				t.Errorf("Release: %v", err)
 			}
 			renewal.Release()
-			awaitRenewals(t, another)
+			mustBeRenewed(t, another)
 			wantHeld(t, lease)
 			s.c.dog.RenewAll()
-			awaitRenewals(t, lease)
+			mustBeRenewed(t, lease)
 			mustRelease(t, lease)
 			mustRelease(t, another)
 		})
@@ -534,19 +534,19 @@ func TestHandOver_NotRenewedBeforeItIsThere(t *testing.T) {
 // process, the release frees the lock and notifies the head.
 func TestHandOver_FairGoesToTheFirst(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t, pollInterval(never)), b.client(t, pollInterval(never))
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t, pollInterval(never)), fx.newLocks(t, pollInterval(never))
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	queued := func(n int64) {
-		eventually(t, "the waiter to queue in Redis", func() bool { return b.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
+		eventually(t, "the waiter to queue in Redis", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == n })
 	}
 	first := acquireAsync(bg, other.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
 	queued(1)
 	here := acquireAsync(bg, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever})
 	queued(2)
-	listened(t, c, "a")
+	eventuallyAsleep(t, c, "a")
 	mustRelease(t, holder)
-	got := await(t, "the first waiter's lease", first)
+	got := mustReceive(t, "the first waiter's lease", first)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
@@ -556,7 +556,7 @@ func TestHandOver_FairGoesToTheFirst(t *testing.T) {
 	default:
 	}
 	mustRelease(t, got.lease)
-	second := await(t, "the second waiter's lease", here)
+	second := mustReceive(t, "the second waiter's lease", here)
 	if second.err != nil {
 		t.Fatal(second.err)
 	}
@@ -574,15 +574,15 @@ func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 			}
 			t.Run(name+" "+reply[1:5], func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c, proxy := b.proxied(t, pollInterval(never))
-				lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+				fx := newRedis(t)
+				c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+				lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 				waiter := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{WaitTime: patience})
-				listened(t, c, "a")
-				tries := counter(proxy, runs(kind.pass))
-				proxy.OnEvery(runs(kind.pass), redistest.ReplyWith(reply))
+				eventuallyAsleep(t, c, "a")
+				tries := countCommands(proxy, runsScript(kind.pass))
+				proxy.OnEvery(runsScript(kind.pass), redistest.ReplyWith(reply))
 				mustRelease(t, lease)
-				mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+				mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 				if n := tries(); n != 1 {
 					t.Errorf("%d tries of a hand-over that Redis refuses, want 1", n)
 				}
@@ -592,11 +592,11 @@ func TestRelease_HandOverThatCannotBeDone(t *testing.T) {
 }
 
 // fill makes Redis refuse every command that may need memory, until the test ends.
-func (b *bundle) fill(t testing.TB) {
+func (fx *redisFixture) fill(t testing.TB) {
 	t.Helper()
-	b.loadScripts(t)
+	fx.loadScripts(t)
 	set := func(maxmemory string) {
-		if err := b.rdb.ConfigSet(bg, "maxmemory", maxmemory).Err(); err != nil {
+		if err := fx.rdb.ConfigSet(bg, "maxmemory", maxmemory).Err(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -610,32 +610,32 @@ func TestHold_OnAFullRedis(t *testing.T) {
 	for name, kind := range allKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(3*time.Second))
+			fx := newRedis(t)
+			c := fx.newLocks(t, watchdogTimeout(3*time.Second))
 			lock := kind.lock(c, "a")
-			outer := mustTake(t, bg, lock, AcquireOptions{})
-			inner := mustTake(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Minute})
-			var waiter <-chan acquired
+			outer := mustAcquire(t, bg, lock, AcquireOptions{})
+			inner := mustAcquire(t, outer.Context(), lock, AcquireOptions{LeaseTime: time.Minute})
+			var waiter <-chan acquireResult
 			if kind.pass != nil {
 				waiter = acquireAsync(bg, lock, AcquireOptions{WaitTime: patience})
-				eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+				eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 			}
-			b.fill(t)
+			fx.fill(t)
 			if err := inner.Extend(bg, time.Hour); err != nil {
 				t.Errorf("Extend: %v", err)
 			}
-			b.wantPTTL(t, "a", time.Hour)
+			fx.wantPTTL(t, "a", time.Hour)
 			mustRelease(t, inner)
 			if name == "read" { // an evicted timeout key comes back
 				timeout := wire.ReadTimeout("a", holdOf(outer).wire, 1)
-				b.rdb.Del(bg, timeout)
-				eventually(t, "the timeout key to come back", func() bool { return b.pttl(t, timeout) > 0 })
+				fx.rdb.Del(bg, timeout)
+				eventually(t, "the timeout key to come back", func() bool { return fx.pttl(t, timeout) > 0 })
 			} else {
-				awaitRenewals(t, outer)
+				mustBeRenewed(t, outer)
 			}
 			mustRelease(t, outer)
 			if waiter != nil {
-				mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+				mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 			}
 		})
 	}
@@ -644,22 +644,22 @@ func TestHold_OnAFullRedis(t *testing.T) {
 // On a full Redis, a waiter can still leave the queue of a fair lock. The waiters behind it stay.
 func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	holder := mustTake(t, bg, c.FairLock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	holder := mustAcquire(t, bg, c.FairLock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(bg)
-	leaving := b.inLineWith(t, ctx, c)[0]
-	results := b.inLine(t, c, c)
-	b.fill(t)
+	leaving := fx.queueWaitersWith(t, ctx, c)[0]
+	results := fx.queueWaiters(t, c, c)
+	fx.fill(t)
 	leave()
-	wantErr(t, "the first waiter", await(t, "the first waiter to leave", leaving).err, ErrStillHeld)
-	b.awaitQueued(t, "a", 2)
-	if n := b.rdb.ZCard(bg, wire.FairDeadlines("a")).Val(); n != 2 {
+	wantErr(t, "the first waiter", mustReceive(t, "the first waiter to leave", leaving).err, ErrStillHeld)
+	fx.eventuallyQueued(t, "a", 2)
+	if n := fx.rdb.ZCard(bg, wire.FairDeadlines("a")).Val(); n != 2 {
 		t.Errorf("%d deadlines, want 2", n)
 	}
 	mustRelease(t, holder)
 	for _, r := range results {
-		mustRelease(t, mustGet(t, "the lease of a waiter behind it", r))
+		mustRelease(t, mustReceiveLease(t, "the lease of a waiter behind it", r))
 	}
 }
 
@@ -680,8 +680,8 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 		stray    bool
 		err      error // of the command
 		unproven error
-		meantime func(s *outcomeSite, t *testing.T) // before the reply is read
-		late     time.Duration                      // how late the reply is read
+		meantime func(s *outcomeFixture, t *testing.T) // before the reply is read
+		late     time.Duration                         // how late the reply is read
 
 		freed    bool
 		release  error // what Release returns
@@ -693,21 +693,21 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 		{name: "handed over", reply: claim.HandedOver, freed: true, heir: holds},
 		{name: "handed over by a retry", reply: claim.HandedOver, stray: true, freed: true, heir: holds},
 		{name: "handed over late", reply: claim.HandedOver, late: time.Hour, freed: true, heir: fails, acquire: claim.ErrLate, cleanups: 1},
-		{name: "handed over and forced", reply: claim.HandedOver, meantime: (*outcomeSite).force, freed: true, heir: fails, acquire: claim.ErrForced, cleanups: 1},
+		{name: "handed over and forced", reply: claim.HandedOver, meantime: (*outcomeFixture).forceUnlock, freed: true, heir: fails, acquire: claim.ErrForced, cleanups: 1},
 		{name: "handed over without replicas", reply: claim.HandedOver, unproven: ErrNotReplicated, freed: true, heir: fails, acquire: ErrNotReplicated, cleanups: 1},
-		{name: "handed over to a waiter that left", reply: claim.HandedOver, meantime: (*outcomeSite).hangUp, freed: true, heir: gone, cleanups: 1, kept: 1},
-		{name: "handed over by a hold that is lost", reply: claim.HandedOver, meantime: (*outcomeSite).lose, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
+		{name: "handed over to a waiter that left", reply: claim.HandedOver, meantime: (*outcomeFixture).waiterLeaves, freed: true, heir: gone, cleanups: 1, kept: 1},
+		{name: "handed over by a hold that is lost", reply: claim.HandedOver, meantime: (*outcomeFixture).loseLock, freed: true, release: ErrLockLost, heir: holds, cleanups: 1, kept: 1},
 		{name: "freed instead", reply: claim.FreedInstead, freed: true, heir: waits},
 		{name: "not held", reply: claim.NotHeld, freed: true, release: ErrLockLost, heir: waits},
 		{name: "not held after a retry", reply: claim.NotHeld, stray: true, freed: true, heir: waits, cleanups: 1},
 		{name: "not executed", reply: claim.NotExecuted, err: down, heir: waits},
 		{name: "unknown", reply: claim.Unknown, stray: true, err: down, freed: true, release: down, heir: fails, acquire: down, cleanups: 2, kept: 1},
-		{name: "unknown, and the waiter left", reply: claim.Unknown, stray: true, err: down, meantime: (*outcomeSite).hangUp, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
+		{name: "unknown, and the waiter left", reply: claim.Unknown, stray: true, err: down, meantime: (*outcomeFixture).waiterLeaves, freed: true, release: down, heir: gone, cleanups: 2, kept: 2},
 	} {
 		for _, kind := range handedOn {
 			t.Run(row.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()
-				s := newOutcomeSite(t, kind)
+				s := newOutcomeFixture(t, kind)
 				if row.stray {
 					s.o.op.Unreadable()
 				}
@@ -729,7 +729,7 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 				}
 				switch row.heir {
 				case holds, fails:
-					got := await(t, "the heir to return", s.waiter)
+					got := mustReceive(t, "the heir to return", s.waiter)
 					if (got.lease != nil) != (row.heir == holds) || !errors.Is(got.err, row.acquire) {
 						t.Errorf("Acquire of the heir: %v, %v, want the error %v", got.lease, got.err, row.acquire)
 					}
@@ -743,22 +743,22 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 	}
 }
 
-// An outcomeSite is a hand-over whose command is never sent. The test sets its outcome.
-type outcomeSite struct {
-	*handoverSite
+// An outcomeFixture is a hand-over whose command is never sent. The test sets its outcome.
+type outcomeFixture struct {
+	*handoverFixture
 	o *handover
 }
 
-func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t), pollInterval(time.Hour))
-	s := &handoverSite{bundle: b, c: c, lock: func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }}
-	s.holder = mustTake(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
+func newOutcomeFixture(t *testing.T, kind string) *outcomeFixture {
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t), pollInterval(time.Hour))
+	s := &handoverFixture{redisFixture: fx, c: c, lock: func(c *Client) *Lock { return lockKinds[kind].lock(c, "a") }}
+	s.holder = mustAcquire(t, bg, s.lock(c), AcquireOptions{LeaseTime: time.Minute})
 	ctx, leave := context.WithCancel(bg)
 	s.leave = leave
 	s.waiter = acquireAsync(ctx, s.lock(c), AcquireOptions{WaitTime: time.Hour, LeaseTime: time.Minute})
-	listened(t, c, "a") // otherwise it would try once more
-	eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+	eventuallyAsleep(t, c, "a") // otherwise it would try once more
+	eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 	c.cleaner.schedule.Close() // clean-ups stay pending, so that the test can count them
 	h := holdOf(s.holder)
 	t.Cleanup(func() {
@@ -769,7 +769,7 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 		ended, cancel := context.WithCancel(bg)
 		cancel()
 		_ = c.Close(ended)
-		b.rdb.FlushAll(bg)
+		fx.rdb.FlushAll(bg)
 	})
 
 	e := h.entry
@@ -788,14 +788,14 @@ func newOutcomeSite(t *testing.T, kind string) *outcomeSite {
 		t.Fatal("no hand-over was prepared")
 	}
 	o.op = op
-	return &outcomeSite{s, o}
+	return &outcomeFixture{s, o}
 }
 
-func (s *outcomeSite) cleanups() int { return s.c.cleaner.len() }
+func (s *outcomeFixture) cleanups() int { return s.c.cleaner.len() }
 
-func (s *outcomeSite) hangUp(t *testing.T) {
+func (s *outcomeFixture) waiterLeaves(t *testing.T) {
 	s.leave()
-	if got := await(t, "the waiter to leave", s.waiter); got.err == nil {
+	if got := mustReceive(t, "the waiter to leave", s.waiter); got.err == nil {
 		t.Fatal("the waiter got the lock")
 	}
 	for u := range s.c.cleaner.pending { // of the place that a fair waiter left
@@ -803,30 +803,30 @@ func (s *outcomeSite) hangUp(t *testing.T) {
 	}
 }
 
-func (s *outcomeSite) force(*testing.T) {
+func (s *outcomeFixture) forceUnlock(*testing.T) {
 	s.o.hold.entry.shard.mu.Lock()
 	defer s.o.hold.entry.shard.mu.Unlock()
 	s.o.heir.pending, s.o.heir.forced = 0, true
 }
 
-func (s *outcomeSite) lose(*testing.T) { s.o.hold.lose(ErrLockLost) }
+func (s *outcomeFixture) loseLock(*testing.T) { s.o.hold.lose(ErrLockLost) }
 
 // A waiter may leave at the moment it is handed the lock. It was not kept out by itself.
 func TestHandOver_ToOneThatLeaves(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	given := 0
 	for range 1000 {
-		lease := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // what was handed over is released in the background
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}) // what was handed over is released in the background
 		ctx, leave := context.WithCancel(WithOwner(bg))
 		waiting := acquireAsync(ctx, c.Lock("a"), forever)
-		eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+		eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 		released := make(chan error, 1)
 		go func() { released <- lease.Release(bg) }()
 		time.Sleep(rand.N(time.Millisecond)) // about as long as a release takes
 		leave()
-		got := await(t, "the waiter to leave", waiting)
+		got := mustReceive(t, "the waiter to leave", waiting)
 		if err := <-released; err != nil {
 			t.Fatal(err)
 		}

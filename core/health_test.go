@@ -44,73 +44,73 @@ const (
 
 // A redisFault is something that is wrong with Redis, or with the user "limited" of a client.
 type redisFault struct {
-	breaks, mends func(t *testing.T, b *bundle)
+	breaks, mends func(t *testing.T, fx *redisFixture)
 	logged        []string
 	ping          []string // what Ping of the default user says; nil: nothing is wrong
 }
 
 var redisFaults = map[string]redisFault{
 	"out of memory": {
-		tell("CONFIG", "SET", "maxmemory", 1), tell("CONFIG", "SET", "maxmemory", 0),
+		redisCommand("CONFIG", "SET", "maxmemory", 1), redisCommand("CONFIG", "SET", "maxmemory", 0),
 		[]string{`cause="Redis is out of memory"`, `error="OOM command`, `change="raise maxmemory`},
 		[]string{"Redis is out of memory: OOM", "raise maxmemory"},
 	},
 	"a replica": {
-		tell("REPLICAOF", "127.0.0.1", 1), tell("REPLICAOF", "NO", "ONE"),
+		redisCommand("REPLICAOF", "127.0.0.1", 1), redisCommand("REPLICAOF", "NO", "ONE"),
 		[]string{`cause="Redis is a read-only replica"`, "READONLY", "master"},
 		[]string{"Redis is a read-only replica: READONLY", "connect to the master"},
 	},
 	"no replicas": {
-		tell("CONFIG", "SET", "min-replicas-to-write", 1), tell("CONFIG", "SET", "min-replicas-to-write", 0),
+		redisCommand("CONFIG", "SET", "min-replicas-to-write", 1), redisCommand("CONFIG", "SET", "min-replicas-to-write", 0),
 		[]string{"too few replicas", "NOREPLICAS", "min-replicas-to-write"},
 		[]string{"too few replicas: NOREPLICAS", "min-replicas-to-write"},
 	},
 	"another password": {
-		func(t *testing.T, b *bundle) {
-			tell("ACL", "SETUSER", "limited", "resetpass", ">other")(t, b)
-			tell("CLIENT", "KILL", "USER", "limited")(t, b)
+		func(t *testing.T, fx *redisFixture) {
+			redisCommand("ACL", "SETUSER", "limited", "resetpass", ">other")(t, fx)
+			redisCommand("CLIENT", "KILL", "USER", "limited")(t, fx)
 		},
-		setLimited,
+		allowLimited,
 		[]string{"refuses the user name or the password", "WRONGPASS", `change="correct Username and Password`}, nil,
 	},
 	"a password": {
-		func(t *testing.T, b *bundle) {
-			tell("CONFIG", "SET", "requirepass", "secret")(t, b)
-			tell("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")(t, b)
+		func(t *testing.T, fx *redisFixture) {
+			redisCommand("CONFIG", "SET", "requirepass", "secret")(t, fx)
+			redisCommand("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")(t, fx)
 		},
-		tell("CONFIG", "SET", "requirepass", ""),
+		redisCommand("CONFIG", "SET", "requirepass", ""),
 		nil, []string{"refuses the user name or the password: NOAUTH", "correct Username and Password"},
 	},
 	"a permission": {
-		tell("ACL", "SETUSER", "limited", "-evalsha"), setLimited,
+		redisCommand("ACL", "SETUSER", "limited", "-evalsha"), allowLimited,
 		[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"}, nil,
 	},
 	"a permission of scripts": {
-		tell("ACL", "SETUSER", "limited", "-hset"), setLimited,
+		redisCommand("ACL", "SETUSER", "limited", "-hset"), allowLimited,
 		[]string{"lacks a permission", "The user executing the script", "Client.Ping"}, nil,
 	},
 	"a stopped Redis": {
-		func(t *testing.T, b *bundle) { b.srv.Kill(t) },
-		func(t *testing.T, b *bundle) { b.srv.Restart(t); setLimited(t, b) },
+		func(t *testing.T, fx *redisFixture) { fx.srv.Kill(t) },
+		func(t *testing.T, fx *redisFixture) { fx.srv.Restart(t); allowLimited(t, fx) },
 		[]string{"cannot be reached", "dial tcp", "start Redis"},
 		[]string{"Redis cannot be reached: dial tcp", "start Redis"},
 	},
 }
 
-// tell returns a function that runs a command.
-func tell(args ...any) func(*testing.T, *bundle) {
-	return func(t *testing.T, b *bundle) {
+// redisCommand returns a function that runs a command.
+func redisCommand(args ...any) func(*testing.T, *redisFixture) {
+	return func(t *testing.T, fx *redisFixture) {
 		t.Helper()
-		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+		if err := fx.rdb.Do(bg, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// setLimited gives the user "limited" its password and all permissions.
-func setLimited(t *testing.T, b *bundle) {
+// allowLimited gives the user "limited" its password and all permissions.
+func allowLimited(t *testing.T, fx *redisFixture) {
 	t.Helper()
-	tell("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")(t, b)
+	redisCommand("ACL", "SETUSER", "limited", "on", ">secret", "~*", "&*", "+@all")(t, fx)
 }
 
 // A fault that lasts is one warning that says what to change, and its end is one line.
@@ -122,16 +122,16 @@ func TestLog_Faults(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			setLimited(t, b)
+			fx := newRedis(t)
+			allowLimited(t, fx)
 			var out lockedBuffer
-			c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out), commandTimeout(3*time.Second))
-			mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+			c := fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" }), logTo(&out), commandTimeout(3*time.Second))
+			mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 			if text := out.String(); text != "" {
 				t.Fatalf("logged while all is well: %s", text)
 			}
 			for round := range 2 {
-				fault.breaks(t, b)
+				fault.breaks(t, fx)
 				for range 3 {
 					if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil || errors.Is(err, ErrNotAcquired) {
 						t.Fatalf("Acquire: %v, want a fault of Redis", err)
@@ -144,8 +144,8 @@ func TestLog_Faults(t *testing.T) {
 					}
 				}
 				wantLines(t, &out, again, round)
-				fault.mends(t, b)
-				mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+				fault.mends(t, fx)
+				mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{}))
 				eventually(t, "the end of the fault in the log", func() bool { return strings.Contains(out.String(), again) })
 				line = wantLines(t, &out, again, 1)
 				if !strings.Contains(line, "level=INFO") || !strings.Contains(line, "cause=") || !strings.Contains(line, "after=") {
@@ -159,23 +159,23 @@ func TestLog_Faults(t *testing.T) {
 // A Redis without memory still answers queries and releases. That does not end the fault.
 func TestLog_FaultOfWrites(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
-	c := b.client(t, logTo(&out))
-	held, other := mustAcquire(t, c, "held", AcquireOptions{}), mustAcquire(t, c, "other", AcquireOptions{})
-	b.rdb.ConfigSet(bg, "maxmemory", "1")
+	c := fx.newLocks(t, logTo(&out))
+	held, other := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{}), mustAcquire(t, bg, c.Lock("other"), AcquireOptions{})
+	fx.rdb.ConfigSet(bg, "maxmemory", "1")
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
 	}
-	wantErr(t, "Acquire of a lock that is held", second(c.Lock("held")), ErrNotAcquired)
+	wantErr(t, "Acquire of a lock that is held", tryAcquire(c.Lock("held")), ErrNotAcquired)
 	if _, err := c.Lock("held").IsLocked(bg); err != nil {
 		t.Error(err)
 	}
 	mustRelease(t, other)
 	wantLines(t, &out, failing, 1)
 	wantLines(t, &out, again, 0)
-	b.rdb.ConfigSet(bg, "maxmemory", "0")
-	mustRelease(t, mustTake(t, bg, c.FairLock("b"), AcquireOptions{})) // another kind of lock does
+	fx.rdb.ConfigSet(bg, "maxmemory", "0")
+	mustRelease(t, mustAcquire(t, bg, c.FairLock("b"), AcquireOptions{})) // another kind of lock does
 	wantLines(t, &out, again, 1)
 	mustRelease(t, held)
 }
@@ -183,12 +183,12 @@ func TestLog_FaultOfWrites(t *testing.T) {
 // A retry that succeeds is not logged: an operator has nothing to do.
 func TestLog_LostReplies(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
-	c, proxy := b.proxied(t, logTo(&out))
+	c, proxy := fx.newProxiedLocks(t, logTo(&out))
 	for _, action := range []redistest.Action{redistest.CutBefore, redistest.CutAfter, redistest.ReplyWith("-LOADING Redis is loading the dataset in memory\r\n"), redistest.ReplyWith("-TRYAGAIN slot\r\n")} {
 		proxy.On("EVALSHA", 1, action)
-		mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+		mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 	}
 	wantLines(t, &out, "locks", 0)
 }
@@ -196,9 +196,9 @@ func TestLog_LostReplies(t *testing.T) {
 // A Redis that does not answer is logged when a command is given up.
 func TestLog_Silence(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
-	c, proxy := b.proxiedWith(t, readTimeout(500*time.Millisecond), logTo(&out), commandTimeout(300*time.Millisecond))
+	c, proxy := fx.newProxiedLocksWith(t, readTimeout(500*time.Millisecond), logTo(&out), commandTimeout(300*time.Millisecond))
 	proxy.Stall()
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
@@ -218,7 +218,7 @@ func TestLog_FaultOfOneNode(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	rdb := cluster.Client(t)
 	var out lockedBuffer
-	c := newLooseClient(t, rdb, logTo(&out))
+	c := newUncheckedLocks(t, rdb, logTo(&out))
 	master := cluster.Masters(t)[0]
 	node := master.Client(t)
 	var here, there string
@@ -236,13 +236,13 @@ func TestLog_FaultOfOneNode(t *testing.T) {
 	if _, err := c.Lock(here).Acquire(bg, AcquireOptions{LeaseTime: time.Second}); err == nil {
 		t.Fatal("the lock was acquired")
 	}
-	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(there), AcquireOptions{}))
 	wantLines(t, &out, failing, 1)
 	wantLines(t, &out, again, 0)
 	node.ConfigSet(bg, "maxmemory", "0")
-	mustRelease(t, mustAcquire(t, c, there, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(there), AcquireOptions{}))
 	wantLines(t, &out, again, 0)
-	mustRelease(t, mustAcquire(t, c, here, AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock(here), AcquireOptions{}))
 	wantLines(t, &out, again, 1)
 	mustClose(t, c)
 }
@@ -250,23 +250,23 @@ func TestLog_FaultOfOneNode(t *testing.T) {
 // The loss of the subscriptions is one line, and their return is another.
 func TestLog_PubSub(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
-	c := b.client(t, logTo(&out), pollInterval(100*time.Millisecond))
-	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
+	c := fx.newLocks(t, logTo(&out), pollInterval(100*time.Millisecond))
+	held := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the waiter to subscribe", func() bool { return c.Stats().Channels == 1 })
 	const lost, back = `"reqlock: pub/sub connection lost, waiters poll until it is back"`, `"reqlock: pub/sub connection is back"`
-	eventually(t, "the channel to be subscribed to", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
+	eventually(t, "the channel to be subscribed to", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 	for range 2 { // the second time is less than a minute later
-		before := b.rdb.ClientList(bg).Val()
+		before := fx.rdb.ClientList(bg).Val()
 		id := regexp.MustCompile(`id=(\d+) .* sub=1 `).FindStringSubmatch(before)
 		if id == nil {
 			t.Fatalf("no connection is subscribed to anything: %s", before)
 		}
-		b.rdb.ClientKillByFilter(bg, "ID", id[1])
+		fx.rdb.ClientKillByFilter(bg, "ID", id[1])
 		eventually(t, "the channel to be subscribed to again", func() bool {
-			clients := b.rdb.ClientList(bg).Val()
+			clients := fx.rdb.ClientList(bg).Val()
 			return !strings.Contains(clients, "id="+id[1]+" ") && strings.Contains(clients, " sub=1 ")
 		})
 		eventually(t, "both lines in the log", func() bool { return strings.Contains(out.String(), back) })
@@ -278,23 +278,23 @@ func TestLog_PubSub(t *testing.T) {
 		t.Errorf("the return is logged as %s", line)
 	}
 	mustRelease(t, held)
-	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter to get the lock", waiter))
 }
 
 // If the user may not subscribe, the log says so.
 func TestLog_SubscribeDenied(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
-	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
-	held := mustAcquire(t, b.client(t), "a", AcquireOptions{})
+	c := fx.newLocksOn(t, fx.newUser(t, "~*", "&*", "+@all", "-subscribe"), logTo(&out), pollInterval(20*time.Millisecond))
+	held := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the line in the log", func() bool { return strings.Contains(out.String(), "pub/sub connection lost") })
 	if line := wantLines(t, &out, "pub/sub connection lost", 1); !strings.Contains(line, "lacks a permission") || !strings.Contains(line, "'subscribe'") {
 		t.Errorf("logged: %s", line)
 	}
 	mustRelease(t, held)
-	mustRelease(t, mustGet(t, "the waiter to get the lock", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter to get the lock", waiter))
 }
 
 // A fault that concerns many locks is one line a minute for each cause, not one for each lock and
@@ -302,17 +302,17 @@ func TestLog_SubscribeDenied(t *testing.T) {
 func TestLog_ManyLocks(t *testing.T) {
 	t.Parallel()
 	const locks = 300
-	b := newBundle(t)
+	fx := newRedis(t)
 	var out lockedBuffer
 	var failed, lost, released atomic.Int64
-	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second), commandTimeout(time.Second), logTo(&out), func(o *Options) {
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(6*time.Second), commandTimeout(time.Second), logTo(&out), func(o *Options) {
 		o.Observer.RenewFailed = func(context.Context, Event) { failed.Add(1) }
 		o.Observer.Lost = func(context.Context, Event) { lost.Add(1) }
 		o.Observer.Released = func(context.Context, Event) { released.Add(1) }
 	})
 	var leases []*Lease
 	for i := range locks {
-		leases = append(leases, acquireSoon(t, c, fmt.Sprint("a", i), AcquireOptions{}))
+		leases = append(leases, eventuallyAcquire(t, c, fmt.Sprint("a", i), AcquireOptions{}))
 	}
 	held := int64(0)
 	for _, l := range leases {

@@ -14,8 +14,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// listens waits until Redis knows that a client listens on its own channel.
-func listens(t testing.TB, rdb redis.UniversalClient, clients ...*Client) {
+// eventuallyListening waits until Redis knows that a client listens on its own channel.
+func eventuallyListening(t testing.TB, rdb redis.UniversalClient, clients ...*Client) {
 	t.Helper()
 	for _, c := range clients {
 		channel := wire.ClientChannel(c.id)
@@ -40,18 +40,18 @@ func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 		for _, fixed := range []time.Duration{0, time.Hour} {
 			t.Run(name+" "+fixed.String(), func(t *testing.T) {
 				t.Parallel()
-				b := newHearingBundle(t)
-				c := b.client(t, watchdogTimeout(time.Hour))
-				leases := []*Lease{mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
+				fx := newRedisWithInboxes(t)
+				c := fx.newLocks(t, watchdogTimeout(time.Hour))
+				leases := []*Lease{mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed})}
 				if name == "read" {
-					leases = append(leases, mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed}))
+					leases = append(leases, mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: fixed}))
 				}
-				other := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
-				listens(t, b.rdb, c)
+				other := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
+				eventuallyListening(t, fx.rdb, c)
 				began := time.Now()
-				mustForce(t, lock(b.client(t), "a"))
+				mustForce(t, lock(fx.newLocks(t), "a"))
 				for _, lease := range leases {
-					await(t, "the lease to end", lease.Context().Done())
+					mustReceive(t, "the lease to end", lease.Context().Done())
 					wantErr(t, "the cause", context.Cause(lease.Context()), ErrLockLost)
 				}
 				t.Logf("after %s", time.Since(began))
@@ -67,15 +67,15 @@ func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
 // It takes less than 100 ms on an idle machine. The test allows for a busy one by its best of ten.
 func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedisWithInboxes(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	best := time.Hour
 	for range 10 {
-		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-		listens(t, b.rdb, c)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+		eventuallyListening(t, fx.rdb, c)
 		began := time.Now()
 		mustForce(t, other.Lock("a"))
-		await(t, "the lease to end", lease.Done())
+		mustReceive(t, "the lease to end", lease.Done())
 		best = min(best, time.Since(began))
 		mustForgetAll(t, lease)
 	}
@@ -88,18 +88,18 @@ func TestForceUnlock_ReachesOtherClientsWithin100ms(t *testing.T) {
 // A writer that also reads loses both sides, and a holder that has entered twice loses both levels.
 func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, owner := b.client(t), WithOwner(bg)
+	fx := newRedisWithInboxes(t)
+	c, owner := fx.newLocks(t), WithOwner(bg)
 	rw := c.ReadWriteLock("a")
 	leases := []*Lease{
-		mustTake(t, owner, rw.Write(), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, owner, rw.Read(), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, owner, rw.Write(), AcquireOptions{}),
+		mustAcquire(t, owner, rw.Write(), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, owner, rw.Read(), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, owner, rw.Write(), AcquireOptions{}),
 	}
-	listens(t, b.rdb, c)
-	mustForce(t, b.client(t).ReadWriteLock("a").Write())
+	eventuallyListening(t, fx.rdb, c)
+	mustForce(t, fx.newLocks(t).ReadWriteLock("a").Write())
 	for _, lease := range leases {
-		await(t, "the lease to end", lease.Done())
+		mustReceive(t, "the lease to end", lease.Done())
 		wantErr(t, "the lease", lease.Err(), ErrLockLost)
 	}
 }
@@ -108,26 +108,26 @@ func TestForceUnlock_ReachesEveryLevel(t *testing.T) {
 // hold that was lost before this one was granted, does any harm.
 func TestInbox_MessagesAreHints(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
-	asked := counter(proxy, runs(presentScript))
+	fx := newRedisWithInboxes(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
+	asked := countCommands(proxy, runsScript(presentScript))
 	leases := []*Lease{
-		mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, bg, c.ReadWriteLock("rw").Write(), AcquireOptions{}),
-		mustTake(t, bg, c.ReadWriteLock("r").Read(), AcquireOptions{}),
+		mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, bg, c.ReadWriteLock("rw").Write(), AcquireOptions{}),
+		mustAcquire(t, bg, c.ReadWriteLock("r").Read(), AcquireOptions{}),
 	}
-	listens(t, b.rdb, c)
+	eventuallyListening(t, fx.rdb, c)
 	eventually(t, "the questions of the first subscription", func() bool { return asked() == 3 })
 	for i, key := range []string{"a", "rw", "r"} {
-		if n := b.rdb.Publish(bg, wire.ClientChannel(c.id), key).Val(); n != 1 {
+		if n := fx.rdb.Publish(bg, wire.ClientChannel(c.id), key).Val(); n != 1 {
 			t.Fatalf("%d clients heard of %s", n, key)
 		}
 		eventually(t, "a question about "+key, func() bool { return asked() == 4+i })
 	}
 	for _, message := range []string{"", "b", strings.Repeat("x", 1<<16), "\x00"} { // not held: nothing to ask
-		b.rdb.Publish(bg, wire.ClientChannel(c.id), message)
+		fx.rdb.Publish(bg, wire.ClientChannel(c.id), message)
 	}
-	b.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
+	fx.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
 	eventually(t, "the last question", func() bool { return asked() == 7 })
 	eventually(t, "the answers", func() bool {
 		c.inbox.mu.Lock()
@@ -150,14 +150,14 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 	for name, kind := range allKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newHearingBundle(t)
-			c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
-			first := mustTake(t, bg, c.Lock("b"), AcquireOptions{})
-			listens(t, b.rdb, c)
-			held := proxy.OnMatch(1, runs(kind.acquire), redistest.HoldReply)
+			fx := newRedisWithInboxes(t)
+			c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
+			first := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
+			eventuallyListening(t, fx.rdb, c)
+			held := proxy.OnMatch(1, runsScript(kind.acquire), redistest.HoldReply)
 			result := acquireAsync(bg, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-			await(t, "Redis to grant the lock", held.Hit())
-			mustForce(t, kind.lock(b.client(t), "a"))
+			mustReceive(t, "Redis to grant the lock", held.Hit())
+			mustForce(t, kind.lock(fx.newLocks(t), "a"))
 			eventually(t, "the message", func() bool {
 				e := c.names.open("a")
 				defer e.close()
@@ -166,8 +166,8 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 				return hinted
 			})
 			held.Release()
-			lease := mustGet(t, "Acquire to return", result)
-			await(t, "the lease to end", lease.Done())
+			lease := mustReceiveLease(t, "Acquire to return", result)
+			mustReceive(t, "the lease to end", lease.Done())
 			wantErr(t, "the lease", lease.Err(), ErrLockLost)
 			mustRelease(t, first)
 		})
@@ -177,18 +177,18 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 // A holder that releases while Redis is asked is not told that it lost the lock.
 func TestInbox_ReleaseMeanwhile(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
-	listens(t, b.rdb, c)
+	fx := newRedisWithInboxes(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	eventuallyListening(t, fx.rdb, c)
 	eventually(t, "the first question to be answered", func() bool { return proxy.Count("EVALSHA") >= 2 && len(c.inbox.locks.(*names).heldOf("a")) == 1 })
 
-	question := proxy.OnMatch(1, runs(presentScript), redistest.HoldRequest)
-	b.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
-	await(t, "the question", question.Hit())
-	release := proxy.OnMatch(1, runs(releaseScript), redistest.HoldReply)
+	question := proxy.OnMatch(1, runsScript(presentScript), redistest.HoldRequest)
+	fx.rdb.Publish(bg, wire.ClientChannel(c.id), "a")
+	mustReceive(t, "the question", question.Hit())
+	release := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldReply)
 	released := releaseAsync(lease)
-	await(t, "the release", release.Hit())
+	mustReceive(t, "the release", release.Hit())
 	question.Release()
 	eventually(t, "the answer", func() bool {
 		c.inbox.mu.Lock()
@@ -196,7 +196,7 @@ func TestInbox_ReleaseMeanwhile(t *testing.T) {
 		return len(c.inbox.asking) == 0
 	})
 	release.Release()
-	if err := await(t, "Release", released); err != nil {
+	if err := mustReceive(t, "Release", released); err != nil {
 		t.Errorf("Release: %v", err)
 	}
 	if n := c.Counters().Lost; n != 0 {
@@ -209,27 +209,27 @@ func TestInbox_ReleaseMeanwhile(t *testing.T) {
 func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{2, fewKeys + 1} {
-		b := newHearingBundle(t)
-		c, proxy := b.proxied(t, watchdogTimeout(time.Hour))
-		verified := counter(proxy, runs(presentScript))
-		leases := []*Lease{mustTake(t, bg, c.Lock("watcheda"), AcquireOptions{})}
-		listens(t, b.rdb, c)
+		fx := newRedisWithInboxes(t)
+		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
+		verified := countCommands(proxy, runsScript(presentScript))
+		leases := []*Lease{mustAcquire(t, bg, c.Lock("watcheda"), AcquireOptions{})}
+		eventuallyListening(t, fx.rdb, c)
 		eventually(t, "the first hold to be verified", func() bool { return verified() == 1 })
 		for i := 1; i < n; i++ {
-			leases = append(leases, mustTake(t, bg, c.Lock("watched"+string(rune('a'+i))), AcquireOptions{}))
+			leases = append(leases, mustAcquire(t, bg, c.Lock("watched"+string(rune('a'+i))), AcquireOptions{}))
 		}
-		fixed := mustTake(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
+		fixed := mustAcquire(t, bg, c.Lock("fixed"), AcquireOptions{LeaseTime: time.Hour})
 		subscriptions := proxy.Count("SUBSCRIBE")
 		for _, key := range []string{"watcheda", "fixed"} { // nothing is published
-			if err := b.rdb.Del(bg, key).Err(); err != nil {
+			if err := fx.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Err(); err != nil {
+		if err := fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Err(); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []*Lease{leases[0], fixed} {
-			await(t, "the lease to end", lease.Done())
+			mustReceive(t, "the lease to end", lease.Done())
 		}
 		if proxy.Count("SUBSCRIBE") == subscriptions {
 			t.Error("lost before the reconnect")
@@ -245,16 +245,16 @@ func TestInbox_VerifiesAllAfterAReconnect(t *testing.T) {
 // last confirmation.
 func TestInbox_VerifiesAllOnceAtATime(t *testing.T) {
 	t.Parallel()
-	c := newLooseClient(t, newBundle(t).rdb)
+	c := newUncheckedLocks(t, newRedis(t).rdb)
 	l := &slowLocks{locks: c.names, began: make(chan struct{}, 20), goOn: make(chan struct{})}
 	b := newInbox(c.engine, l)
 	b.Notify()
-	await(t, "the first verification", l.began)
+	mustReceive(t, "the first verification", l.began)
 	for range 10 {
 		b.Notify()
 	}
 	l.goOn <- struct{}{}
-	await(t, "another one after the confirmations", l.began)
+	mustReceive(t, "another one after the confirmations", l.began)
 	l.goOn <- struct{}{}
 	eventually(t, "the end of it", func() bool {
 		b.mu.Lock()
@@ -285,16 +285,16 @@ func (l *slowLocks) verifyAll() {
 // A client listens while it has locks and for pauses.listening after that, and not before.
 func TestInbox_ListensWhileItHolds(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c := b.client(t)
+	fx := newRedisWithInboxes(t)
+	c := fx.newLocks(t)
 	c.pauses.listening = 10 * time.Millisecond
-	channels := func() []string { return b.rdb.PubSubChannels(bg, "*").Val() }
+	channels := func() []string { return fx.rdb.PubSubChannels(bg, "*").Val() }
 	if got := channels(); len(got) != 0 {
 		t.Fatalf("before the first hold: %q", got)
 	}
 	for range 2 {
-		lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
-		listens(t, b.rdb, c)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		eventuallyListening(t, fx.rdb, c)
 		if n := c.Stats().Channels; n != 0 {
 			t.Errorf("Stats counts %d channels", n)
 		}
@@ -306,19 +306,19 @@ func TestInbox_ListensWhileItHolds(t *testing.T) {
 // The channel of a client with many callers that come and go is there whenever one of them holds.
 func TestInbox_ComesAndGoes(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedisWithInboxes(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	c.pauses.listening = time.Microsecond
 	var callers sync.WaitGroup
 	for i := range 4 {
 		callers.Go(func() {
 			name := string(rune('a' + i))
 			for range 20 {
-				lease := mustTake(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Hour})
+				lease := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Hour})
 				if _, err := other.Lock(name).ForceUnlock(bg); err != nil {
 					t.Error(err)
 				}
-				await(t, "the lease to end", lease.Done())
+				mustReceive(t, "the lease to end", lease.Done())
 			}
 		})
 	}
@@ -329,16 +329,16 @@ func TestInbox_ComesAndGoes(t *testing.T) {
 // missed messages all the same. Another listener keeps the hub from leaving.
 func TestInbox_ReturnsBeforeTheHubHasLeft(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c := deaf(b.client(t))
+	fx := newRedisWithInboxes(t)
+	c := withoutInbox(fx.newLocks(t))
 	before := &silent{confirmed: make(chan struct{}, 1)}
 	channel, _ := c.hub.SubscribeOwn(c.inbox.name, before)
-	await(t, "the subscription", before.confirmed)
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	mustForce(t, b.client(t).Lock("a"))
+	mustReceive(t, "the subscription", before.confirmed)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	mustForce(t, fx.newLocks(t).Lock("a"))
 	c.inbox.open.Store(false)
 	c.inbox.needed()
-	await(t, "the lease to end", lease.Done())
+	mustReceive(t, "the lease to end", lease.Done())
 	c.hub.Unsubscribe(channel, before)
 	wantErr(t, "the lease", lease.Err(), ErrLockLost)
 }
@@ -356,19 +356,19 @@ func TestInbox_Cluster(t *testing.T) {
 	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishSharded, PublishBoth} {
 		t.Run(fmt.Sprint(mode), func(t *testing.T) {
 			t.Parallel()
-			c := newLooseClient(t, cluster.Client(t), watchdogTimeout(time.Hour), func(o *Options) { o.PublishMode = mode })
-			other := newLooseClient(t, cluster.Client(t), func(o *Options) { o.PublishMode = mode })
+			c := newUncheckedLocks(t, cluster.Client(t), watchdogTimeout(time.Hour), func(o *Options) { o.PublishMode = mode })
+			other := newUncheckedLocks(t, cluster.Client(t), func(o *Options) { o.PublishMode = mode })
 			for _, name := range []string{"a", "b", "c", "d"} { // in several slots
 				for kindName, kind := range allKinds {
 					name := fmt.Sprint(name, kindName, mode)
-					lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{LeaseTime: time.Hour})
+					lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{LeaseTime: time.Hour})
 					eventually(t, "the client to listen", func() bool {
 						c.inbox.mu.Lock()
 						defer c.inbox.mu.Unlock()
 						return c.inbox.channel != nil && c.hub.Confirmed(c.inbox.channel)
 					})
 					mustForce(t, kind.lock(other, name))
-					await(t, "the lease to end", lease.Done())
+					mustReceive(t, "the lease to end", lease.Done())
 				}
 			}
 			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
@@ -382,36 +382,36 @@ func TestInbox_Cluster(t *testing.T) {
 // what to change. A force by a user who may not publish there succeeds.
 func TestInbox_WithoutPermission(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
+	fx := newRedisWithInboxes(t)
 	rules := []any{"ACL", "SETUSER", "old", "on", ">secret", "~*", "+@all", "resetchannels", "&redisson*"}
-	if err := b.rdb.Do(bg, rules...).Err(); err != nil {
+	if err := fx.rdb.Do(bg, rules...).Err(); err != nil {
 		t.Fatal(err)
 	}
 	connect := func() *redis.Client {
-		return b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "old", "secret" })
+		return fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "old", "secret" })
 	}
 	var log lockedBuffer
-	c := b.clientOn(t, connect(), logTo(&log), pollInterval(never))
+	c := fx.newLocksOn(t, connect(), logTo(&log), pollInterval(never))
 	c.pauses.listening = 5 * time.Millisecond
-	other := b.clientOn(t, connect())
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	other := fx.newLocksOn(t, connect())
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	eventually(t, "the warning", func() bool { return strings.Contains(log.String(), "+subscribe &reqlock:client:*") })
 	waiter := acquireAsync(bg, c.Lock("b"), AcquireOptions{WaitTime: patience})
-	mustRelease(t, mustGet(t, "b", waiter))
-	if denied := b.rdb.Do(bg, "ACL", "LOG").Val(); len(denied.([]any)) != 0 {
+	mustRelease(t, mustReceiveLease(t, "b", waiter))
+	if denied := fx.rdb.Do(bg, "ACL", "LOG").Val(); len(denied.([]any)) != 0 {
 		t.Errorf("denied: %v", denied)
 	}
 	mustForce(t, other.Lock("a"))
 	wantErr(t, "the release of a forced lock", lease.Release(bg), ErrLockLost)
 
 	// The permission is granted, and the next look finds it.
-	if err := b.rdb.Do(bg, append(rules, "&reqlock:client:*")...).Err(); err != nil {
+	if err := fx.rdb.Do(bg, append(rules, "&reqlock:client:*")...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	lease = mustTake(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	listens(t, b.rdb, c)
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	eventuallyListening(t, fx.rdb, c)
 	mustForce(t, other.Lock("a"))
-	await(t, "the lease to end", lease.Done())
+	mustReceive(t, "the lease to end", lease.Done())
 	if n := strings.Count(log.String(), "may not subscribe"); n != 1 {
 		t.Errorf("%d warnings", n)
 	}

@@ -28,7 +28,7 @@ var lockKinds = map[string]lockKind{
 // lockKinds must not miss a kind.
 func TestLockKinds(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	var tested []*kinds.Kind
 	for _, kind := range lockKinds {
 		tested = append(tested, kind.lock(c, "a").kind)

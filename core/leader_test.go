@@ -10,7 +10,7 @@ import (
 // RunWhileHeld runs one function at a time. It ends with the function's error.
 func TestRunWhileHeld(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	failure := errors.New("failed")
 	for kind, locker := range map[string]func(c *Client) Locker{
 		"lock":  func(c *Client) Locker { return c.Lock("a") },
@@ -19,7 +19,7 @@ func TestRunWhileHeld(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			clients := []*Client{b.client(t), b.client(t)}
+			clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 			running := 0 // guarded by the lock
 			inParallel(6, func(i int) {
 				c := clients[i%2]
@@ -67,21 +67,21 @@ func runWhileHeld(c *Client, ends ...error) (started <-chan context.Context, don
 // After a loss the function's context ends, and it is called again, whatever it returns.
 func TestRunWhileHeld_Lost(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	started, done := runWhileHeld(c, nil, errors.New("of the second call"))
 	for range 2 {
-		ctx := await(t, "a call", started)
+		ctx := mustReceive(t, "a call", started)
 		if forced, err := c.Lock("a").ForceUnlock(bg); !forced || err != nil {
 			t.Fatalf("ForceUnlock: %v, %v", forced, err)
 		}
-		await(t, "the context to end", ctx.Done())
+		mustReceive(t, "the context to end", ctx.Done())
 		if cause := context.Cause(ctx); cause != ErrLockLost {
 			t.Errorf("the cause is %v", cause)
 		}
 	}
-	await(t, "the third call", started)
-	if err := await(t, "the end", done); err != nil {
+	mustReceive(t, "the third call", started)
+	if err := mustReceive(t, "the end", done); err != nil {
 		t.Error(err)
 	}
 }
@@ -89,8 +89,8 @@ func TestRunWhileHeld_Lost(t *testing.T) {
 // A loss of another lock is the function's own error.
 func TestRunWhileHeld_AnotherLockIsLost(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	calls := 0
 	err := RunWhileHeld(bg, c.Lock("a"), func(context.Context) error {
 		calls++
@@ -104,18 +104,18 @@ func TestRunWhileHeld_AnotherLockIsLost(t *testing.T) {
 // It waits out an outage of Redis, before it has the lock and after it has lost it.
 func TestRunWhileHeld_Outage(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(3*time.Second), commandTimeout(time.Second), pollInterval(time.Second))
-	b.srv.Kill(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(3*time.Second), commandTimeout(time.Second), pollInterval(time.Second))
+	fx.srv.Kill(t)
 	started, done := runWhileHeld(c, nil)
 	eventually(t, "a waiter that Redis does not answer", func() bool { return c.Stats().Waiting == 1 })
-	b.srv.Restart(t)
-	first := await(t, "the first call", started)
-	b.srv.Kill(t)
-	await(t, "its lease to end", first.Done())
-	b.srv.Restart(t)
-	await(t, "the second call", started)
-	if err := await(t, "the end", done); err != nil {
+	fx.srv.Restart(t)
+	first := mustReceive(t, "the first call", started)
+	fx.srv.Kill(t)
+	mustReceive(t, "its lease to end", first.Done())
+	fx.srv.Restart(t)
+	mustReceive(t, "the second call", started)
+	if err := mustReceive(t, "the end", done); err != nil {
 		t.Error(err)
 	}
 }
@@ -123,27 +123,27 @@ func TestRunWhileHeld_Outage(t *testing.T) {
 // What waiting cannot fix is returned at once, and so is the end of the context.
 func TestRunWhileHeld_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	never := func(context.Context) error {
 		t.Error("the function is called")
 		return nil
 	}
 	wantErr(t, "an invalid name", RunWhileHeld(bg, c.Lock(""), never), ErrInvalidName)
 
-	held := mustAcquire(t, c, "a", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	ctx, cancel := context.WithCancelCause(bg)
 	done := make(chan error, 1)
 	go func() { done <- RunWhileHeld(ctx, c.Lock("a"), never) }()
-	awaitWaiter(t, c)
+	eventuallyWaiting(t, c)
 	cause := errors.New("shutting down")
 	cancel(cause)
-	err := await(t, "the end", done)
+	err := mustReceive(t, "the end", done)
 	wantErr(t, "the end", err, context.Canceled)
 	wantErr(t, "the end", err, cause)
 	mustRelease(t, held)
 
-	loose := newLooseClient(t, b.connect(t))
+	loose := newUncheckedLocks(t, fx.connect(t))
 	mustClose(t, loose)
 	wantErr(t, "a closed client", RunWhileHeld(bg, loose.Lock("a"), never), ErrClosed)
 }
@@ -151,12 +151,12 @@ func TestRunWhileHeld_Refused(t *testing.T) {
 // A panic releases the lock.
 func TestRunWhileHeld_Panic(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	if !panics(func() { _ = RunWhileHeld(bg, c.Lock("a"), func(context.Context) error { panic("at the disco") }) }) {
 		t.Error("no panic")
 	}
-	b.wantFree(t, "a")
+	fx.wantFree(t, "a")
 }
 
 func panics(f func()) (did bool) {

@@ -13,13 +13,13 @@ import (
 // The owner is in the context: a derived context enters again, any other does not.
 func TestOwner_Contexts(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	one := WithOwner(bg)
 	if WithOwner(one) != one {
 		t.Error("WithOwner of a context with an owner is another context")
 	}
-	lease := mustEnter(t, one, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, one, c.Lock("a"), AcquireOptions{})
 	enters := func(what string, ctx context.Context, want bool) {
 		t.Helper()
 		lease, err := c.Lock("a").Acquire(ctx, AcquireOptions{})
@@ -48,8 +48,8 @@ func TestOwner_Contexts(t *testing.T) {
 	free()
 	mustRelease(t, lease)
 	// An owner outlives its locks, and each of them ends for itself.
-	again := mustEnter(t, one, c, "a", AcquireOptions{})
-	other := mustEnter(t, one, c, "b", AcquireOptions{})
+	again := mustAcquire(t, one, c.Lock("a"), AcquireOptions{})
+	other := mustAcquire(t, one, c.Lock("b"), AcquireOptions{})
 	if holdOf(again) == holdOf(other) || holdOf(again).wire == holdOf(other).wire {
 		t.Error("two locks share a hold")
 	}
@@ -62,13 +62,13 @@ func TestOwner_Contexts(t *testing.T) {
 // the lease is released.
 func TestBind(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	type key struct{}
 	parent, end := context.WithCancelCause(context.WithValue(bg, key{}, "kept"))
 	defer end(nil)
 
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := lease.Bind(parent)
 	if bound.Value(key{}) != "kept" {
 		t.Error("the values of the context are gone")
@@ -76,7 +76,7 @@ func TestBind(t *testing.T) {
 	if got, want := fmt.Sprint(bound), fmt.Sprint(parent)+".Bind"; got != want {
 		t.Errorf("it is printed as %q, want %q", got, want)
 	}
-	inner := mustEnter(t, bound, c, "a", AcquireOptions{})
+	inner := mustAcquire(t, bound, c.Lock("a"), AcquireOptions{})
 	mustRelease(t, inner)
 
 	// Not on release.
@@ -89,14 +89,14 @@ func TestBind(t *testing.T) {
 	free() // a second time does nothing
 
 	// On loss, with the cause, unless it was freed before.
-	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free = lease.Bind(parent)
 	other, freeOther := lease.Bind(bg)
 	gone, freeGone := lease.Bind(bg)
 	freeGone()
 	mustForce(t, c.Lock("a"))
 	for _, ctx := range []context.Context{bound, other} {
-		await(t, "it to end", ctx.Done())
+		mustReceive(t, "it to end", ctx.Done())
 		wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
 	}
 	wantErr(t, "the cause of the one that was let go", context.Cause(gone), context.Canceled)
@@ -107,7 +107,7 @@ func TestBind(t *testing.T) {
 	late, freeLate := lease.Bind(parent)
 	wantErr(t, "bound to a lost lease", context.Cause(late), ErrLockLost)
 	freeLate()
-	lease = mustAcquire(t, c, "a", AcquireOptions{})
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	mustRelease(t, lease)
 	late, freeLate = lease.Bind(parent)
 	if err := late.Err(); err != nil {
@@ -116,7 +116,7 @@ func TestBind(t *testing.T) {
 	// With its parent.
 	cause := errors.New("the parent ends")
 	end(cause)
-	await(t, "it to end with its parent", late.Done())
+	mustReceive(t, "it to end with its parent", late.Done())
 	wantErr(t, "its cause", context.Cause(late), cause)
 	freeLate()
 }
@@ -125,7 +125,7 @@ func TestBind(t *testing.T) {
 // error. A late question gets the same answer.
 func TestBind_AskedLate(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	cause := errors.New("the parent ends")
 	ends := []struct {
 		name string
@@ -141,7 +141,7 @@ func TestBind_AskedLate(t *testing.T) {
 	}
 	asks := map[string]func(t *testing.T, ctx context.Context, want error){
 		"Done": func(t *testing.T, ctx context.Context, want error) {
-			await(t, "the end", ctx.Done())
+			mustReceive(t, "the end", ctx.Done())
 			wantErr(t, "its cause", context.Cause(ctx), want)
 		},
 		"Err": func(t *testing.T, ctx context.Context, want error) {
@@ -164,7 +164,7 @@ func TestBind_AskedLate(t *testing.T) {
 				t.Parallel()
 				parent, endParent := context.WithCancelCause(bg)
 				defer endParent(nil)
-				lease := mustAcquire(t, c, t.Name(), AcquireOptions{})
+				lease := mustAcquire(t, bg, c.Lock(t.Name()), AcquireOptions{})
 				bound, free := lease.Bind(parent)
 				defer free()
 				wantErr(t, "the error before the end", bound.Err(), nil)
@@ -186,8 +186,8 @@ func TestBind_AskedLate(t *testing.T) {
 // A child of a bound context ends at the same moment, without a goroutine.
 func TestBind_Children(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	c := newRedis(t).newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := lease.Bind(bg)
 	defer free()
 	child, cancel := context.WithTimeout(bound, time.Hour)
@@ -201,17 +201,17 @@ func TestBind_Children(t *testing.T) {
 // the lease.
 func TestLeaseContext(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	type key struct{}
 	ctx, cancel := context.WithCancelCause(context.WithValue(bg, key{}, "kept"))
-	lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	if lease.Context().Value(key{}) != "kept" {
 		t.Error("the values of Acquire's context are gone")
 	}
 	cause := errors.New("the caller ends")
 	cancel(cause)
-	await(t, "it to end with the caller's", lease.Context().Done())
+	mustReceive(t, "it to end with the caller's", lease.Context().Done())
 	wantErr(t, "its cause", context.Cause(lease.Context()), cause)
 	if err := lease.Err(); err != nil {
 		t.Errorf("the end of the caller's context has ended the lease: %v", err)
@@ -221,28 +221,28 @@ func TestLeaseContext(t *testing.T) {
 		t.Error("Done is closed")
 	default:
 	}
-	b.wantCount(t, lease, 1)
+	fx.wantCount(t, lease, 1)
 	if err := lease.Release(ctx); err != nil {
 		t.Errorf("release with a context that has ended: %v", err)
 	}
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 	wantErr(t, "Err", lease.Err(), ErrReleased)
-	await(t, "Done to be closed", lease.Done())
+	mustReceive(t, "Done to be closed", lease.Done())
 }
 
 // The first call of Context makes the context. All calls return the same one, which ends with the
 // lease.
 func TestLeaseContext_OnDemand(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	ends := map[error]func(*Lease){
 		ErrReleased: func(l *Lease) { mustRelease(t, l) },
 		ErrLockLost: func(l *Lease) { holdOf(l).lose(ErrLockLost) },
 	}
 	for want, end := range ends {
 		for range 20 {
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			contexts := make(chan context.Context, 4)
 			for range cap(contexts) {
 				go func() { contexts <- lease.Context() }()
@@ -250,18 +250,18 @@ func TestLeaseContext_OnDemand(t *testing.T) {
 			end(lease)
 			for range cap(contexts) {
 				ctx := <-contexts
-				await(t, "the end of a context", ctx.Done())
+				mustReceive(t, "the end of a context", ctx.Done())
 				wantErr(t, "its cause", context.Cause(ctx), want)
 				if ctx != lease.Context() {
 					t.Error("a lease has two contexts")
 				}
 			}
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 		}
 	}
 
 	ctx, cancel := context.WithCancel(bg)
-	lease := mustEnter(t, ctx, c, "both", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("both"), AcquireOptions{})
 	cancel()
 	mustRelease(t, lease)
 	wantErr(t, "the cause, where the caller's context has ended as well", context.Cause(lease.Context()), ErrReleased)
@@ -270,10 +270,10 @@ func TestLeaseContext_OnDemand(t *testing.T) {
 // Of several releases of a lease one succeeds, and the others get ErrReleased.
 func TestRelease_Twice(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for range 20 {
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		var mu sync.Mutex
 		var errs []error
 		var wg sync.WaitGroup
@@ -303,10 +303,10 @@ func TestRelease_Twice(t *testing.T) {
 // StopRenewal leaves a lease that ends by itself, and does not touch other leases of the hold.
 func TestStopRenewal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const watchdog = 6 * time.Second
-	c := b.client(t, watchdogTimeout(watchdog))
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	c := fx.newLocks(t, watchdogTimeout(watchdog))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	lease.StopRenewal()
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d locks are renewed", n)
@@ -320,14 +320,14 @@ func TestStopRenewal(t *testing.T) {
 	if d := lease.Remaining(); d <= watchdog {
 		t.Errorf("%v remaining after an extension", d)
 	}
-	await(t, "it to end", lease.Done())
+	mustReceive(t, "it to end", lease.Done())
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 
 	// Another lease of the same hold goes on being renewed.
-	outer := mustAcquire(t, c, "a", AcquireOptions{WaitTime: patience}) // our clock is ahead of Redis's, by the margin
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{WaitTime: patience}) // our clock is ahead of Redis's, by the margin
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	inner.StopRenewal()
-	await(t, "the one lease to end", inner.Done())
+	mustReceive(t, "the one lease to end", inner.Done())
 	if err := outer.Err(); err != nil {
 		t.Errorf("and the other: %v", err)
 	}
@@ -338,25 +338,25 @@ func TestStopRenewal(t *testing.T) {
 // names.
 func TestMaxWaiters_Reentry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	opts := AcquireOptions{WaitTime: patience, MaxWaiters: 1}
-	holder := mustAcquire(t, c, "a", AcquireOptions{})
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	waiter := acquireAsync(bg, c.Lock("a"), opts)
-	awaitWaiter(t, c)
+	eventuallyWaiting(t, c)
 	_, err := c.Lock("a").Acquire(bg, opts)
 	wantErr(t, "one waiter too many", err, ErrTooManyWaiters)
-	mustRelease(t, mustEnter(t, holder.Context(), c, "a", opts))
-	mustRelease(t, mustAcquire(t, c, "b", opts))
+	mustRelease(t, mustAcquire(t, holder.Context(), c.Lock("a"), opts))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("b"), opts))
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 }
 
 // Do holds the lock while fn runs, and joins the errors of fn and of the lease.
 func TestDo(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	lock := c.Lock("a")
 	failure := errors.New("the work failed")
 
@@ -373,18 +373,18 @@ func TestDo(t *testing.T) {
 	if err != nil {
 		t.Errorf("Do: %v", err)
 	}
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 
 	if err := Do(bg, lock, AcquireOptions{}, func(context.Context) error { return failure }); !errors.Is(err, failure) {
 		t.Errorf("Do: %v, want fn's error", err)
 	}
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 
 	// Lost on the way: fn's context ends, and the error says so even if fn does not.
 	for _, fnErr := range []error{nil, failure} {
 		err = Do(bg, lock, AcquireOptions{}, func(ctx context.Context) error {
 			mustForce(t, lock)
-			await(t, "fn's context to end", ctx.Done())
+			mustReceive(t, "fn's context to end", ctx.Done())
 			wantErr(t, "its cause", context.Cause(ctx), ErrLockLost)
 			return fnErr
 		})
@@ -393,7 +393,7 @@ func TestDo(t *testing.T) {
 		}
 	}
 
-	held := mustAcquire(t, c, "a", AcquireOptions{})
+	held := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	err = Do(bg, lock, AcquireOptions{}, func(context.Context) error { t.Error("fn ran without the lock"); return nil })
 	wantErr(t, "Do", err, ErrNotAcquired)
 	mustRelease(t, held)
@@ -402,21 +402,21 @@ func TestDo(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	err = Do(ctx, lock, AcquireOptions{}, func(ctx context.Context) error {
 		cancel()
-		await(t, "fn's context to end", ctx.Done())
+		mustReceive(t, "fn's context to end", ctx.Done())
 		return ctx.Err()
 	})
 	wantErr(t, "Do", err, context.Canceled)
 	if errors.Is(err, ErrNotHeld) {
 		t.Errorf("Do: %v", err)
 	}
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // Do releases the lock when fn panics or calls Goexit.
 func TestDo_PanicAndGoexit(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	lock := c.Lock("a")
 
 	thrown := fmt.Errorf("thrown")
@@ -425,7 +425,7 @@ func TestDo_PanicAndGoexit(t *testing.T) {
 			if r := recover(); r != thrown {
 				t.Errorf("recovered %v, want what was thrown", r)
 			}
-			b.wantFields(t, "a", nil)
+			fx.wantFields(t, "a", nil)
 		}()
 		_ = Do(bg, lock, AcquireOptions{}, func(context.Context) error { panic(thrown) })
 	}()
@@ -436,5 +436,5 @@ func TestDo_PanicAndGoexit(t *testing.T) {
 		t.Error("Do has returned")
 	})
 	wg.Wait()
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }

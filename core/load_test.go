@@ -16,31 +16,31 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A room is what many callers try to enter: one lock, or several.
-type room struct {
+// A workload is what many callers try to enter: one lock, or several.
+type workload struct {
 	names  []string
 	lock   func(c *Client) Locker
 	shared bool
 	inner  func(c *Client) Locker // the lock to enter inside; nil: the same one
 }
 
-// crowdedRooms are rooms of every kind. Some share a lock.
-func crowdedRooms() []room {
-	var rooms []room
+// workloads are locks of every kind, and several at once. Some share a lock.
+func workloads() []workload {
+	var loads []workload
 	for _, name := range slices.Sorted(maps.Keys(lockKinds)) {
 		if kind := lockKinds[name]; !kind.shared {
-			rooms = append(rooms, room{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
+			loads = append(loads, workload{names: []string{name}, lock: func(c *Client) Locker { return kind.lock(c, name) }})
 		}
 	}
-	return append(rooms,
-		room{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
-		room{
+	return append(loads,
+		workload{names: []string{"write"}, lock: func(c *Client) Locker { return c.ReadWriteLock("write").Read() }, shared: true},
+		workload{
 			names: []string{"write"},
 			lock:  func(c *Client) Locker { return c.ReadWriteLock("write").Write() },
 			inner: func(c *Client) Locker { return c.ReadWriteLock("write").Read() },
 		},
-		room{names: []string{"once"}, lock: func(c *Client) Locker { return c.Once("once").WithMarker([]byte("begun"), time.Hour).asLock() }},
-		room{names: []string{"lock", "fenced"}, lock: func(c *Client) Locker { return MultiLock(c.Lock("lock"), c.FencedLock("fenced")) }},
+		workload{names: []string{"once"}, lock: func(c *Client) Locker { return c.Once("once").WithMarker([]byte("begun"), time.Hour).asLock() }},
+		workload{names: []string{"lock", "fenced"}, lock: func(c *Client) Locker { return MultiLock(c.Lock("lock"), c.FencedLock("fenced")) }},
 	)
 }
 
@@ -53,8 +53,8 @@ func TestLoad_NoFaults(t *testing.T) {
 	for _, mode := range []PublishMode{PublishPlain, PublishSharded, PublishBoth} {
 		t.Run(fmt.Sprint("mode ", int(mode)), func(t *testing.T) {
 			t.Parallel()
-			b, publish := newBundle(t), func(o *Options) { o.PublishMode = mode }
-			noTroubleAtAll(t, b.client(t, publish, asleep), b.client(t, publish, asleep))
+			fx, publish := newRedis(t), func(o *Options) { o.PublishMode = mode }
+			checkCrowd(t, fx.newLocks(t, publish, asleep), fx.newLocks(t, publish, asleep))
 		})
 	}
 }
@@ -64,12 +64,12 @@ func TestLoad_NoFaults(t *testing.T) {
 // slow machine would hardly get a command through.
 func TestLoad_BrokenConnections(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var clients []*Client
 	var breaking sync.WaitGroup
 	over := make(chan struct{})
 	for i := range uint64(2) {
-		c, proxy := b.proxied(t, commandTimeout(patience), asleep)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience), asleep)
 		clients = append(clients, c)
 		random := rand.New(rand.NewPCG(i, 7))
 		var turn sync.Mutex // of random
@@ -77,7 +77,7 @@ func TestLoad_BrokenConnections(t *testing.T) {
 			return func(args []string) bool {
 				turn.Lock()
 				defer turn.Unlock()
-				return runs()(args) && random.IntN(n) == 0
+				return runsScript()(args) && random.IntN(n) == 0
 			}
 		}
 		all, cut := oneIn(100), make(chan struct{}, 1)
@@ -104,7 +104,7 @@ func TestLoad_BrokenConnections(t *testing.T) {
 			}
 		})
 	}
-	noTroubleAtAll(t, clients...)
+	checkCrowd(t, clients...)
 	close(over)
 	breaking.Wait()
 }
@@ -112,17 +112,17 @@ func TestLoad_BrokenConnections(t *testing.T) {
 // asleep makes waiters sleep until they are woken, by neither a poll nor the end of a lease.
 func asleep(o *Options) { o.PollInterval, o.WatchdogTimeout = time.Hour, time.Hour }
 
-func noTroubleAtAll(t *testing.T, clients ...*Client) {
-	rooms := crowdedRooms()
+func checkCrowd(t *testing.T, clients ...*Client) {
+	loads := workloads()
 	inside := make(map[string]*sync.RWMutex) // whose mutexes are free whenever they are tried
-	for _, r := range rooms {
+	for _, r := range loads {
 		for _, name := range r.names {
 			inside[name] = new(sync.RWMutex)
 		}
 	}
 	var tokens sync.Map // by name, the last token: an *atomic.Uint64
 
-	enter := func(r room) (leave func()) {
+	enter := func(r workload) (leave func()) {
 		var unlock []func()
 		for _, name := range r.names {
 			m := inside[name]
@@ -142,7 +142,7 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 			}
 		}
 	}
-	visit := func(c *Client, r room, random *rand.Rand) {
+	visit := func(c *Client, r workload, random *rand.Rand) {
 		ctx, cancel := context.WithCancel(bg)
 		defer cancel()
 		opts := AcquireOptions{WaitTime: 2 * patience}
@@ -223,7 +223,7 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 		crowd.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(g), 6))
 			for range 100 {
-				visit(clients[g%len(clients)], rooms[random.IntN(len(rooms))], random)
+				visit(clients[g%len(clients)], loads[random.IntN(len(loads))], random)
 			}
 		})
 	}
@@ -236,17 +236,17 @@ func noTroubleAtAll(t *testing.T, clients ...*Client) {
 // fails, and nothing is left in Redis when Close returns.
 func TestLoad_Close(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	rooms := crowdedRooms()
+	fx := newRedis(t)
+	loads := workloads()
 	for round := range uint64(60) {
-		c := newLooseClient(t, b.srv.Client(t))
+		c := newUncheckedLocks(t, fx.srv.Client(t))
 		var crowd sync.WaitGroup
 		var granted atomic.Uint64
 		enough := make(chan struct{})
 		for g := range uint64(16) {
 			crowd.Go(func() {
 				for random := rand.New(rand.NewPCG(round, g)); ; {
-					r := rooms[random.IntN(len(rooms))]
+					r := loads[random.IntN(len(loads))]
 					ctx, cancel := context.WithTimeout(bg, time.Duration(100+random.IntN(8000))*time.Microsecond)
 					l, err := r.lock(c).Acquire(ctx, forever)
 					cancel()
@@ -271,27 +271,27 @@ func TestLoad_Close(t *testing.T) {
 				}
 			})
 		}
-		await(t, "one more lock than in the round before", enough)
+		mustReceive(t, "one more lock than in the round before", enough)
 		mustClose(t, c)
-		keys := withoutTokens(b.rdb.Keys(bg, "*").Val())
+		keys := withoutTokens(fx.rdb.Keys(bg, "*").Val())
 		if s := c.Stats(); len(keys) > 0 || s != (Stats{}) {
 			t.Fatalf("round %d: left in Redis: %q, and in the client: %+v", round, keys, s)
 		}
 		crowd.Wait()
 	}
-	eventually(t, "the channels to go", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
+	eventually(t, "the channels to go", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 0 })
 }
 
 // For a while connections break and hang, replies and messages are lost, and Redis forgets its
 // scripts and freezes. No lock ever has two holders, and afterwards everything works as before.
 func TestLoad_AllFaults(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const duration = 5 * time.Second
 	clients := make([]*Client, 4)
 	proxies := make([]*redistest.Proxy, len(clients))
 	for i := range clients {
-		clients[i], proxies[i] = b.proxiedWith(t, func(o *redis.Options) {
+		clients[i], proxies[i] = fx.newProxiedLocksWith(t, func(o *redis.Options) {
 			o.ReadTimeout, o.DialTimeout, o.PoolSize = 400*time.Millisecond, 400*time.Millisecond, 8
 		}, commandTimeout(500*time.Millisecond), watchdogTimeout(1200*time.Millisecond), pollInterval(200*time.Millisecond))
 	}
@@ -360,21 +360,21 @@ func TestLoad_AllFaults(t *testing.T) {
 		case 2:
 			p.SwallowMessages(1 + random.IntN(5))
 		case 3:
-			p.OnMatch(1+random.IntN(3), runs(), redistest.DropReply)
+			p.OnMatch(1+random.IntN(3), runsScript(), redistest.DropReply)
 		case 4:
-			p.OnMatch(1+random.IntN(3), runs(), redistest.CutAfter)
+			p.OnMatch(1+random.IntN(3), runsScript(), redistest.CutAfter)
 		case 5:
-			p.OnMatch(1+random.IntN(3), runs(), redistest.CutBefore)
+			p.OnMatch(1+random.IntN(3), runsScript(), redistest.CutBefore)
 		case 6:
-			p.OnMatch(1, runs(), redistest.Delay(time.Millisecond+rand.N(300*time.Millisecond)))
+			p.OnMatch(1, runsScript(), redistest.Delay(time.Millisecond+rand.N(300*time.Millisecond)))
 		case 7:
-			b.rdb.ScriptFlush(bg)
+			fx.rdb.ScriptFlush(bg)
 		case 8:
-			b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
+			fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub")
 		case 9:
-			b.srv.Freeze(t)
+			fx.srv.Freeze(t)
 			pause(300 * time.Millisecond)
-			b.srv.Thaw(t)
+			fx.srv.Thaw(t)
 		}
 		pause(100 * time.Millisecond)
 	}
@@ -405,8 +405,8 @@ func TestLoad_AllFaults(t *testing.T) {
 		}
 		return true
 	})
-	if n := b.rdb.DBSize(bg).Val(); n != 0 {
-		t.Error(fmt.Sprint("left in Redis: ", b.rdb.Keys(bg, "*").Val()))
+	if n := fx.rdb.DBSize(bg).Val(); n != 0 {
+		t.Error(fmt.Sprint("left in Redis: ", fx.rdb.Keys(bg, "*").Val()))
 	}
 }
 
@@ -415,8 +415,8 @@ func TestLoad_AllFaults(t *testing.T) {
 func TestLoad_ShortWaits(t *testing.T) {
 	t.Parallel()
 	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
-		b := newBundle(t)
-		clients := []*Client{b.client(t), b.client(t)}
+		fx := newRedis(t)
+		clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 		const goroutines, rounds = 16, 8
 		var inside, passages atomic.Int64
 		var wg sync.WaitGroup
@@ -464,8 +464,8 @@ func TestLoad_ShortWaits(t *testing.T) {
 func TestLoad_OneConnectionPerClient(t *testing.T) {
 	t.Parallel()
 	eachExclusiveKind(t, func(t *testing.T, lock func(*Client, string) *Lock) {
-		b := newBundle(t)
-		clients := []*Client{b.client(t), b.client(t)}
+		fx := newRedis(t)
+		clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 		const goroutines, rounds = 32, 8
 		var wg sync.WaitGroup
 		for i := range goroutines {
@@ -481,7 +481,7 @@ func TestLoad_OneConnectionPerClient(t *testing.T) {
 						t.Errorf("Acquire: %v", err)
 					}
 					if i == 0 {
-						if n := b.pubSubConnections(t); n > len(clients) {
+						if n := fx.pubSubConnections(t); n > len(clients) {
 							t.Errorf("%d connections listen, for %d clients", n, len(clients))
 						}
 					}

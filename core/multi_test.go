@@ -17,12 +17,12 @@ import (
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
-// bundles starts several servers that do not know each other.
-func bundles(t testing.TB, n int) []*bundle {
+// newMasters starts several servers that do not know each other.
+func newMasters(t testing.TB, n int) []*redisFixture {
 	t.Helper()
-	all := make([]*bundle, n)
+	all := make([]*redisFixture, n)
 	for i := range all {
-		all[i] = newBundle(t)
+		all[i] = newRedis(t)
 	}
 	return all
 }
@@ -31,40 +31,40 @@ func bundles(t testing.TB, n int) []*bundle {
 // RedissonMultiLockTest: testLockUnlock.
 func TestMulti_AllOrNone(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	all := MultiLock(c.Lock("c"), c.Lock("a"), c.Lock("b"))
 	for range 3 {
-		lease := mustTake(t, bg, all, AcquireOptions{})
-		b.wantLocked(t, "a", "b", "c")
+		lease := mustAcquire(t, bg, all, AcquireOptions{})
+		fx.wantLocked(t, "a", "b", "c")
 		if got := lease.Name(); got != "multi(a, b, c)" || got != all.Name() {
 			t.Errorf("Name() = %q", got)
 		}
 		wantHeld(t, lease)
 		for _, name := range []string{"a", "b", "c"} {
-			wantErr(t, "another's Acquire of "+name, second(other.Lock(name)), ErrNotAcquired)
+			wantErr(t, "another's Acquire of "+name, tryAcquire(other.Lock(name)), ErrNotAcquired)
 		}
 		mustRelease(t, lease)
-		b.wantFree(t, "a", "b", "c")
+		fx.wantFree(t, "a", "b", "c")
 		wantEnded(t, lease, ErrReleased)
 		wantErr(t, "a second Release", lease.Release(bg), ErrReleased)
 	}
 
-	busy := mustAcquire(t, other, "b", AcquireOptions{LeaseTime: time.Minute})
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{LeaseTime: time.Minute})
 	_, err := all.Acquire(bg, AcquireOptions{})
 	var held *NotAcquiredError
 	if !errors.As(err, &held) || held.Name != "b" || held.TTL < 30*time.Second {
 		t.Errorf("Acquire while b is held: %#v", err)
 	}
-	b.wantFree(t, "a", "c")
+	fx.wantFree(t, "a", "c")
 	mustRelease(t, busy)
 }
 
 // Acquire says what is wrong with a MultiLock or RedLock that can never work.
 func TestMulti_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	a := c.Lock("a")
 	red := RedLock(a, c.Lock("b"), c.Lock("c"))
 	var missing *Lock
@@ -111,7 +111,7 @@ func TestMulti_RedLockAndItsReaders(t *testing.T) {
 		readers = append(readers, c.ReadWriteLock("rw").Read())
 	}
 	red := RedLock(readers...)
-	mustRelease(t, mustTake(t, bg, MultiLock(red, readers[0], red), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, MultiLock(red, readers[0], red), AcquireOptions{}))
 	v.wantFree(t, "rw")
 }
 
@@ -125,8 +125,8 @@ func (silentLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { r
 // nested members are sorted in.
 func TestMulti_Order(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	x, y, rw := c.Lock("m"), other.Lock("m"), c.ReadWriteLock("k")
 	read, write := rw.Read(), rw.Write()
 	first, last := c.Lock("a"), c.Lock("z")
@@ -146,16 +146,16 @@ func TestMulti_Order(t *testing.T) {
 // A MultiLock that waits for its first member holds none of the others.
 func TestMulti_WaitsForTheFirst(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("b"), c.Lock("a")), forever)
-	awaitWaiter(t, c)
-	eventually(t, "b to be free", func() bool { return len(b.fields(t, "b")) == 0 })
-	mustRelease(t, mustAcquire(t, other, "b", AcquireOptions{}))
+	eventuallyWaiting(t, c)
+	eventually(t, "b to be free", func() bool { return len(fx.hash(t, "b")) == 0 })
+	mustRelease(t, mustAcquire(t, bg, other.Lock("b"), AcquireOptions{}))
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock to be granted", waiting)
-	b.wantLocked(t, "a", "b")
+	lease := mustReceiveLease(t, "the lock to be granted", waiting)
+	fx.wantLocked(t, "a", "b")
 	mustRelease(t, lease)
 }
 
@@ -170,28 +170,28 @@ func holdsAndWaits(c *Client) bool {
 // while, lets others acquire it, and tries again.
 func TestMulti_GivesUpTheFirst(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), forever)
 	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
-	mustRelease(t, mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})) // its holder waits for ever
+	mustRelease(t, mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience})) // its holder waits for ever
 	eventually(t, "it to hold a and wait for b again", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
+	mustRelease(t, mustReceiveLease(t, "the lock to be granted", waiting))
 }
 
 // The lease of every member counts from the last one, which had to be waited for.
 func TestMulti_LeaseCountsFromTheLast(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	waiting := acquireAsync(bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
 	eventually(t, "it to hold a and wait for b", func() bool { return holdsAndWaits(c) })
 	mustRelease(t, busy)
-	lease := mustGet(t, "the lock to be granted", waiting)
-	if a, b := b.pttl(t, "a"), b.pttl(t, "b"); a < b {
+	lease := mustReceiveLease(t, "the lock to be granted", waiting)
+	if a, b := fx.pttl(t, "a"), fx.pttl(t, "b"); a < b {
 		t.Errorf("a ends in %s, b in %s", a, b)
 	}
 	mustRelease(t, lease)
@@ -201,9 +201,9 @@ func TestMulti_LeaseCountsFromTheLast(t *testing.T) {
 // stays locked.
 func TestMulti_GivesUp(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "b", AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, other.Lock("b"), AcquireOptions{})
 	all := MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c"))
 
 	const wait = 150 * time.Millisecond
@@ -212,17 +212,17 @@ func TestMulti_GivesUp(t *testing.T) {
 	if !errors.As(err, &held) || held.Name != "b" || held.Waited < wait {
 		t.Errorf("after WaitTime: %#v", err)
 	}
-	b.wantFree(t, "a", "c")
+	fx.wantFree(t, "a", "c")
 
 	ctx, cancel := context.WithCancelCause(bg)
 	waiting := acquireAsync(ctx, all, forever)
 	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	cause := errors.New("no time")
 	cancel(cause)
-	r := await(t, "it to give up", waiting)
+	r := mustReceive(t, "it to give up", waiting)
 	wantErr(t, "Acquire", r.err, context.Canceled)
 	wantErr(t, "Acquire", r.err, cause)
-	eventually(t, "a to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "a to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 	_, err = all.Acquire(ctx, AcquireOptions{})
 	wantErr(t, "Acquire with a ctx that has ended", err, context.Canceled)
 
@@ -230,17 +230,17 @@ func TestMulti_GivesUp(t *testing.T) {
 	eventually(t, "a waiter for b", func() bool { return c.Stats().Waiting == 1 })
 	_, err = all.Acquire(bg, AcquireOptions{WaitTime: WaitForever, MaxWaiters: 1})
 	wantErr(t, "one more waiter than allowed", err, ErrTooManyWaiters)
-	b.wantFree(t, "a", "c")
+	fx.wantFree(t, "a", "c")
 	mustRelease(t, busy)
-	mustRelease(t, mustGet(t, "the waiter for b", first))
+	mustRelease(t, mustReceiveLease(t, "the waiter for b", first))
 }
 
 // A context that ended because another lock was lost or refused ends Acquire as any other does: it
 // does not retry, and its error is about the lock that was asked for.
 func TestMulti_EndedContext(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	single := c.Lock("a")
 	multi := MultiLock(single, c.Lock("b"))
 	red := RedLock(single, c.Lock("b"), c.Lock("c"))
@@ -257,18 +257,18 @@ func TestMulti_EndedContext(t *testing.T) {
 		cancel(cause)
 		for _, l := range []Locker{single, multi, red} {
 			for _, opts := range []AcquireOptions{{}, {WaitTime: patience}, forever} {
-				r := await(t, "Acquire of "+l.Name()+" to return", acquireAsync(ctx, l, opts))
+				r := mustReceive(t, "Acquire of "+l.Name()+" to return", acquireAsync(ctx, l, opts))
 				want(fmt.Sprintf("%s before, %+v", l.Name(), opts), l, r.err, cause)
 			}
 		}
 
 		for _, l := range []Locker{single, multi} {
-			busy := mustAcquire(t, other, "a", AcquireOptions{WaitTime: patience})
+			busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{WaitTime: patience})
 			ctx, cancel := context.WithCancelCause(bg)
 			waiting := acquireAsync(ctx, l, forever)
-			awaitWaiter(t, c)
+			eventuallyWaiting(t, c)
 			cancel(cause)
-			r := await(t, "Acquire of "+l.Name()+" to return", waiting)
+			r := mustReceive(t, "Acquire of "+l.Name()+" to return", waiting)
 			want(l.Name()+" while it waits", l, r.err, cause)
 			mustRelease(t, busy)
 		}
@@ -281,17 +281,17 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 	for _, lease := range []time.Duration{0, time.Minute} {
 		t.Run(fmt.Sprint("LeaseTime ", lease), func(t *testing.T) {
 			t.Parallel()
-			all := bundles(t, 2)
-			x, y := all[0].client(t), all[1].client(t)
-			other := all[0].client(t)
-			whole := mustTake(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
+			all := newMasters(t, 2)
+			x, y := all[0].newLocks(t), all[1].newLocks(t)
+			other := all[0].newLocks(t)
+			whole := mustAcquire(t, bg, MultiLock(x.Lock("a"), y.Lock("b"), x.Lock("c")), AcquireOptions{LeaseTime: lease})
 			bound, unbind := whole.Bind(context.WithValue(bg, lineage.Key{}, nil))
 			defer unbind()
 			next := acquireAsync(bg, other.Lock("a"), forever)
 			eventually(t, "a waiter for a", func() bool { return other.Stats().Waiting == 1 })
 
 			mustForce(t, y.Lock("b"))
-			taken := mustGet(t, "the next holder of a", next)
+			taken := mustReceiveLease(t, "the next holder of a", next)
 			if cause := context.Cause(whole.Context()); cause != ErrLockLost {
 				t.Errorf("another owner has a, and the cause of the whole's context is %v", cause)
 			}
@@ -301,7 +301,7 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 			wantLost(t, whole)
 			wantErr(t, "Release", whole.Release(bg), ErrLockLost)
 			wantErr(t, "Extend", whole.Extend(bg, time.Minute), ErrLockLost)
-			eventually(t, "c to be released", func() bool { return len(all[0].fields(t, "c")) == 0 })
+			eventually(t, "c to be released", func() bool { return len(all[0].hash(t, "c")) == 0 })
 			mustRelease(t, taken)
 		})
 	}
@@ -310,11 +310,11 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 // A MultiLock ends with the first of its members, without a timer.
 func TestMulti_EndsWithTheFirst(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	hands := stoppedClock()
-	c, slow := b.client(t), b.clocked(t, b.srv.Client(t), hands)
+	c, slow := fx.newLocks(t), fx.newLocksWithClock(t, fx.srv.Client(t), hands)
 	const lease = time.Minute
-	whole := mustTake(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
+	whole := mustAcquire(t, bg, MultiLock(c.Lock("a"), slow.Lock("b")), AcquireOptions{LeaseTime: lease})
 	if got, most := whole.Remaining(), lease-clock.Margin(lease); got <= 0 || got > most {
 		t.Errorf("Remaining() = %s, want up to %s", got, most)
 	}
@@ -331,21 +331,21 @@ func TestMulti_EndsWithTheFirst(t *testing.T) {
 	hands.move(lease, lease)
 	wantErr(t, "Err", whole.Err(), ErrLockLost) // without waiting for any timer
 	wantLost(t, whole)
-	eventually(t, "both to be free", func() bool { return len(b.fields(t, "a"))+len(b.fields(t, "b")) == 0 })
+	eventually(t, "both to be free", func() bool { return len(fx.hash(t, "a"))+len(fx.hash(t, "b")) == 0 })
 }
 
 // A lease that is not extended ends by itself, and so does one whose renewal was stopped.
 func TestMulti_Expires(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(6*time.Second))
-	fixed := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
+	fixed := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	fixed.StopRenewal() // does nothing
 	wantLost(t, fixed)
-	watched := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
+	watched := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{WaitTime: patience})
 	wantErr(t, "Extend", watched.Extend(bg, time.Minute), ErrInvalidOptions)
-	b.eventuallyRenewed(t, "a")
-	b.eventuallyRenewed(t, "b")
+	fx.eventuallyRenewed(t, "a")
+	fx.eventuallyRenewed(t, "b")
 	wantHeld(t, watched)
 	watched.StopRenewal()
 	wantLost(t, watched)
@@ -355,25 +355,25 @@ func TestMulti_Expires(t *testing.T) {
 // context re-enters.
 func TestMulti_Reentry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	a, bb := c.Lock("a"), c.Lock("b")
 	for _, wait := range []time.Duration{0, patience} {
 		opts := AcquireOptions{WaitTime: wait}
-		lease := mustTake(t, bg, MultiLock(a, bb, MultiLock(bb, a), a), opts)
+		lease := mustAcquire(t, bg, MultiLock(a, bb, MultiLock(bb, a), a), opts)
 		ctx := lease.Context()
-		wantCount(t, ctx, a, 3)
-		wantCount(t, ctx, bb, 2)
-		inner := mustTake(t, ctx, MultiLock(bb, a), opts)
+		wantHoldCount(t, ctx, a, 3)
+		wantHoldCount(t, ctx, bb, 2)
+		inner := mustAcquire(t, ctx, MultiLock(bb, a), opts)
 		bound, unbind := inner.Bind(bg)
-		one := mustTake(t, bound, a, opts)
-		wantCount(t, ctx, a, 5)
+		one := mustAcquire(t, bound, a, opts)
+		wantHoldCount(t, ctx, a, 5)
 		mustRelease(t, one)
 		unbind()
 		mustRelease(t, inner)
-		wantCount(t, ctx, a, 3)
+		wantHoldCount(t, ctx, a, 3)
 		mustRelease(t, lease)
-		b.wantFree(t, "a", "b")
+		fx.wantFree(t, "a", "b")
 	}
 }
 
@@ -391,18 +391,18 @@ func TestMulti_EveryKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, other := b.client(t), b.client(t)
-			lease := takeAll(t, whole(c), AcquireOptions{WaitTime: patience})
+			fx := newRedis(t)
+			c, other := fx.newLocks(t), fx.newLocks(t)
+			lease := acquireAllMembers(t, whole(c), AcquireOptions{WaitTime: patience})
 			others := []*Lock{other.FairLock("fair"), other.FencedLock("fenced"), other.ReadWriteLock("rw").Read()}
 			for _, l := range others {
-				wantErr(t, "another's "+l.Name(), second(l), ErrNotAcquired)
+				wantErr(t, "another's "+l.Name(), tryAcquire(l), ErrNotAcquired)
 			}
 			if token, ok := lease.Token(); ok {
 				t.Errorf("it has token %d", token)
 			}
 			wantHeld(t, lease)
-			waiting := make([]<-chan acquired, len(others))
+			waiting := make([]<-chan acquireResult, len(others))
 			for i, l := range others {
 				waiting[i] = acquireAsync(bg, l, forever)
 			}
@@ -410,14 +410,14 @@ func TestMulti_EveryKind(t *testing.T) {
 			mustRelease(t, lease)
 			var leases []*Lease
 			for i, l := range others {
-				leases = append(leases, mustGet(t, l.Name()+" to be granted", waiting[i]))
+				leases = append(leases, mustReceiveLease(t, l.Name()+" to be granted", waiting[i]))
 			}
 			_, err := whole(c).Acquire(bg, AcquireOptions{WaitTime: time.Millisecond})
 			wantErr(t, "Acquire", err, ErrNotAcquired)
 			for _, lease := range leases {
 				mustRelease(t, lease)
 			}
-			mustRelease(t, mustTake(t, bg, whole(c), AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, whole(c), AcquireOptions{WaitTime: patience}))
 		})
 	}
 }
@@ -425,11 +425,11 @@ func TestMulti_EveryKind(t *testing.T) {
 // Lockers of other packages may hide the same lock, so they are acquired one after another.
 func TestMulti_OtherLockers(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for range 20 {
-		lease := mustTake(t, bg, MultiLock(c.Lock("a"), wrapped{c.Lock("a")}, wrapped{MultiLock(c.Lock("b"), c.Lock("a"))}), AcquireOptions{})
-		wantCount(t, lease.Context(), c.Lock("a"), 3)
+		lease := mustAcquire(t, bg, MultiLock(c.Lock("a"), wrapped{c.Lock("a")}, wrapped{MultiLock(c.Lock("b"), c.Lock("a"))}), AcquireOptions{})
+		wantHoldCount(t, lease.Context(), c.Lock("a"), 3)
 		mustRelease(t, lease)
 	}
 	func() {
@@ -440,7 +440,7 @@ func TestMulti_OtherLockers(t *testing.T) {
 		}()
 		_, _ = MultiLock(c.Lock("a"), panicLocker{}).Acquire(bg, AcquireOptions{})
 	}()
-	b.wantFree(t, "a")
+	fx.wantFree(t, "a")
 }
 
 type wrapped struct{ Locker }
@@ -452,16 +452,16 @@ func (panicLocker) Acquire(context.Context, AcquireOptions) (*Lease, error) { pa
 // Release tries every member and joins their errors.
 func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 	t.Parallel()
-	all := bundles(t, 3)
+	all := newMasters(t, 3)
 	var clients []*Client
-	for i, b := range all {
+	for i, fx := range all {
 		if i == 1 {
-			clients = append(clients, b.client(t))
+			clients = append(clients, fx.newLocks(t))
 		} else {
-			clients = append(clients, newLooseClient(t, b.srv.Client(t), commandTimeout(3*time.Second)))
+			clients = append(clients, newUncheckedLocks(t, fx.srv.Client(t), commandTimeout(3*time.Second)))
 		}
 	}
-	lease := mustTake(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, MultiLock(clients[0].Lock("a"), clients[1].Lock("b"), clients[2].Lock("c")), AcquireOptions{LeaseTime: time.Minute})
 	all[0].srv.Kill(t)
 	all[2].srv.Kill(t)
 	err := lease.Release(bg)
@@ -481,8 +481,8 @@ func TestMulti_ReleaseJoinsErrors(t *testing.T) {
 // The errors of several locks show names if all their clients do.
 func TestMulti_LogNames(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	shows, hides := b.client(t, func(o *Options) { o.LogNames = true }), newBundle(t).client(t)
+	fx := newRedis(t)
+	shows, hides := fx.newLocks(t, func(o *Options) { o.LogNames = true }), newRedis(t).newLocks(t)
 	for _, one := range []struct {
 		other *Client
 		shown bool
@@ -492,7 +492,7 @@ func TestMulti_LogNames(t *testing.T) {
 			RedLock(shows.Lock("a"), one.other.Lock("b"), shows.Lock("c")),
 			MultiLock(MultiLock(shows.Lock("a"), one.other.Lock("b")), shows.Lock("c")),
 		} {
-			lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience}) // the rest of a RedLock goes in the background
+			lease := mustAcquire(t, bg, l, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience}) // the rest of a RedLock goes in the background
 			if err := lease.Release(bg); err != nil {
 				t.Fatal(err)
 			}
@@ -509,8 +509,8 @@ func TestMulti_LogNames(t *testing.T) {
 // A server that is down is an error, and is not waited for.
 func TestMulti_DeadServer(t *testing.T) {
 	t.Parallel()
-	all := bundles(t, 2)
-	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t), commandTimeout(time.Second))
+	all := newMasters(t, 2)
+	x, y := all[0].newLocks(t), newUncheckedLocks(t, all[1].srv.Client(t), commandTimeout(time.Second))
 	all[1].srv.Kill(t)
 	for _, wait := range []time.Duration{0, time.Hour} {
 		_, err := MultiLock(x.Lock("a"), y.Lock("b")).Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -526,10 +526,10 @@ func TestMulti_DeadServer(t *testing.T) {
 // take part.
 func TestMulti_ClosedClient(t *testing.T) {
 	t.Parallel()
-	all := bundles(t, 2)
-	x, y := all[0].client(t), newLooseClient(t, all[1].srv.Client(t))
+	all := newMasters(t, 2)
+	x, y := all[0].newLocks(t), newUncheckedLocks(t, all[1].srv.Client(t))
 	m := MultiLock(y.Lock("b"), x.Lock("a"))
-	lease := mustTake(t, bg, m, AcquireOptions{})
+	lease := mustAcquire(t, bg, m, AcquireOptions{})
 	gone, cancel := context.WithCancel(bg)
 	cancel()
 	if err := y.Close(gone); err == nil {
@@ -537,7 +537,7 @@ func TestMulti_ClosedClient(t *testing.T) {
 	}
 	wantEnded(t, lease, ErrClosed)
 	wantErr(t, "Release", lease.Release(bg), ErrClosed)
-	eventually(t, "a to be released", func() bool { return len(all[0].fields(t, "a")) == 0 })
+	eventually(t, "a to be released", func() bool { return len(all[0].hash(t, "a")) == 0 })
 	all[1].wantFree(t, "b")
 	for _, wait := range []time.Duration{0, WaitForever} {
 		_, err := m.Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -549,9 +549,9 @@ func TestMulti_ClosedClient(t *testing.T) {
 // One of many callers acquires it, and one only. RedissonMultiLockTest: testWaitAndLeaseTimeouts.
 func TestMulti_OneOfManyWins(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), AcquireOptions{})
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), AcquireOptions{})
 	var got atomic.Pointer[Lease]
 	try := func(want int32, opts AcquireOptions) {
 		t.Helper()
@@ -583,10 +583,10 @@ func TestMulti_OneOfManyWins(t *testing.T) {
 // A MultiLock waits for the lease of a member to end. RedissonMultiLockTest: testMultiThreads.
 func TestMulti_WaitsForALeaseToEnd(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
-	busy := mustAcquire(t, other, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-	lease := mustTake(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
+	busy := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	lease := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b"), c.Lock("c")), forever)
 	wantErr(t, "the lease before", busy.Err(), ErrLockLost)
 	mustRelease(t, lease)
 }
@@ -595,11 +595,11 @@ func TestMulti_WaitsForALeaseToEnd(t *testing.T) {
 // RedissonMultiLockTest: test.
 func TestMulti_Load(t *testing.T) {
 	t.Parallel()
-	all := bundles(t, 3)
+	all := newMasters(t, 3)
 	var clients [2][3]*Client
 	for i := range clients {
-		for j, b := range all {
-			clients[i][j] = b.client(t)
+		for j, fx := range all {
+			clients[i][j] = fx.newLocks(t)
 		}
 	}
 	const workers, rounds = 3, 8
@@ -651,7 +651,7 @@ func TestMulti_OneNameOnSeveralServers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := bundles(t, len(test.orders[0]))
+			servers := newMasters(t, len(test.orders[0]))
 			var inside atomic.Int32
 			var mu sync.Mutex
 			var waits []time.Duration
@@ -659,10 +659,10 @@ func TestMulti_OneNameOnSeveralServers(t *testing.T) {
 			for _, order := range test.orders {
 				var locks []Locker
 				for place, server := range order {
-					b := servers[server]
-					rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprint("server-", place, ":6379"), Dialer: dialInstead(b.srv.Addr())})
+					fx := servers[server]
+					rdb := redis.NewClient(&redis.Options{Addr: fmt.Sprint("server-", place, ":6379"), Dialer: dialInstead(fx.srv.Addr())})
 					t.Cleanup(func() { _ = rdb.Close() })
-					locks = append(locks, b.clientOn(t, rdb).Lock("n"))
+					locks = append(locks, fx.newLocksOn(t, rdb).Lock("n"))
 				}
 				whole := MultiLock(locks...)
 				pass := func() error {
@@ -707,7 +707,7 @@ func TestMulti_OrderOfEqualNames(t *testing.T) {
 	t.Parallel()
 	at := func(rdb redis.UniversalClient, opts ...func(*Options)) *Client {
 		t.Cleanup(func() { _ = rdb.Close() })
-		c := newLooseClient(t, rdb, opts...)
+		c := newUncheckedLocks(t, rdb, opts...)
 		t.Cleanup(func() { _ = c.Close(bg) })
 		return c
 	}

@@ -17,13 +17,13 @@ import (
 // An observer hears of every step, with the caller's context.
 func TestObserver(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var log eventLog
-	c, proxy := b.proxied(t, log.observe, watchdogTimeout(6*time.Second), commandTimeout(3*time.Second))
+	c, proxy := fx.newProxiedLocks(t, log.observe, watchdogTimeout(6*time.Second), commandTimeout(3*time.Second))
 	ctx := context.WithValue(bg, spyKey{}, "the caller's")
 	acquire := func(ctx context.Context, opts AcquireOptions) *Lease {
 		t.Helper()
-		return mustEnter(t, ctx, c, "a", opts)
+		return mustAcquire(t, ctx, c.Lock("a"), opts)
 	}
 
 	lease := acquire(ctx, AcquireOptions{})
@@ -32,7 +32,7 @@ func TestObserver(t *testing.T) {
 		t.Fatal("two holders")
 	}
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	events := log.take(t, "acquired", "acquired", "not acquired", "waiting")
+	events := log.next(t, "acquired", "acquired", "not acquired", "waiting")
 	for i, e := range events {
 		owner, want := holdOf(lease).wire, time.Duration(0)
 		if i >= 2 {
@@ -64,12 +64,12 @@ func TestObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := await(t, "the waiter to get it", result)
+	r := mustReceive(t, "the waiter to get it", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	log.settle(t, 3, "acquired")
-	events = log.take(t, "released", "released", "acquired")
+	log.waitInOrder(t, 3, "acquired")
+	events = log.next(t, "released", "released", "acquired")
 	if e := events[0]; e.Owner != holdOf(lease).wire || e.Lease != time.Minute || e.Err != nil {
 		t.Errorf("released: %+v", e)
 	}
@@ -81,8 +81,8 @@ func TestObserver(t *testing.T) {
 	}
 
 	// A renewal that fails, then a loss, and a release that tells of it no more.
-	refuse := proxy.OnEvery(runs(renewScript), redistest.ReplyWith("-ERR not today\r\n"))
-	events = log.take(t, "renew failed")
+	refuse := proxy.OnEvery(runsScript(renewScript), redistest.ReplyWith("-ERR not today\r\n"))
+	events = log.next(t, "renew failed")
 	if e := events[0]; e.Owner != holdOf(r.lease).wire || e.Err == nil || !strings.Contains(e.Err.Error(), "not today") {
 		t.Errorf("renew failed: %+v", e)
 	}
@@ -96,7 +96,7 @@ func TestObserver(t *testing.T) {
 		}
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
-	events = log.take(t, "lost")
+	events = log.next(t, "lost")
 	if e := events[0]; e.Owner != holdOf(r.lease).wire || e.Err != ErrLockLost || e.Held <= 0 {
 		t.Errorf("lost: %+v", e)
 	}
@@ -104,16 +104,16 @@ func TestObserver(t *testing.T) {
 
 	// A release that finds the lock gone, and one that does not get through.
 	lease = acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
-	b.rdb.Del(bg, "a")
+	fx.rdb.Del(bg, "a")
 	wantErr(t, "Release", lease.Release(ctx), ErrLockLost)
-	events = log.take(t, "acquired", "released")
+	events = log.next(t, "acquired", "released")
 	wantErr(t, "the event's error", events[1].Err, ErrLockLost)
 	lease = acquire(ctx, AcquireOptions{LeaseTime: time.Minute})
 	proxy.Cut()
 	if err := lease.Release(ctx); err == nil {
 		t.Error("released over a connection that is cut")
 	}
-	events = log.take(t, "acquired", "released")
+	events = log.next(t, "acquired", "released")
 	if err := events[1].Err; err == nil || errors.Is(err, ErrNotHeld) {
 		t.Errorf("the event's error: %v", err)
 	}
@@ -123,7 +123,7 @@ func TestObserver(t *testing.T) {
 // An observer may use the lock that it hears of: core holds no mutex.
 func TestObserver_MayCallBack(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var c *Client
 	calls := make(chan string, 100)
 	look := func(kind string) func(context.Context, Event) {
@@ -135,20 +135,20 @@ func TestObserver_MayCallBack(t *testing.T) {
 			calls <- kind
 		}
 	}
-	c = b.client(t, func(o *Options) {
+	c = fx.newLocks(t, func(o *Options) {
 		o.Observer = Observer{
 			Waiting: look("waiting"), Acquired: look("acquired"), NotAcquired: look("not acquired"),
 			Released: look("released"), Lost: look("lost"),
 		}
 	})
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: 3 * time.Second})
 	wantErr(t, "Acquire", err, ErrNotAcquired)
 	mustRelease(t, lease)
-	lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-	await(t, "the lease to be lost", lease.Done())
+	lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
+	mustReceive(t, "the lease to be lost", lease.Done())
 	for _, want := range []string{"acquired", "waiting", "not acquired", "released", "acquired", "lost"} {
-		if got := await(t, want, calls); got != want {
+		if got := mustReceive(t, want, calls); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestObserver_Panics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			thrown := errors.New("thrown")
 			begun := make(chan struct{})
 			var over atomic.Bool
@@ -185,16 +185,16 @@ func TestObserver_Panics(t *testing.T) {
 					panic(thrown)
 				default: // the others are granted while it panics
 					<-begun
-					if !within(patience, func() bool { return b.rdb.Exists(bg, tc.member).Val() == 0 }) {
+					if !within(patience, func() bool { return fx.rdb.Exists(bg, tc.member).Val() == 0 }) {
 						t.Error("what was granted to the member whose callback panics is not given back")
 					}
 				}
 			}
-			c := b.client(t, func(o *Options) { o.Observer.Acquired, o.Observer.Waiting = observe, observe })
+			c := fx.newLocks(t, func(o *Options) { o.Observer.Acquired, o.Observer.Waiting = observe, observe })
 
 			free, opts := func() {}, AcquireOptions{}
 			if tc.waits {
-				lease := mustTake(t, bg, tc.lock(b.client(t)), AcquireOptions{})
+				lease := mustAcquire(t, bg, tc.lock(fx.newLocks(t)), AcquireOptions{})
 				free, opts = func() { mustRelease(t, lease) }, forever
 			}
 			func() {
@@ -208,22 +208,22 @@ func TestObserver_Panics(t *testing.T) {
 			}()
 			over.Store(true)
 			free()
-			mustRelease(t, mustTake(t, bg, tc.lock(c), AcquireOptions{WaitTime: patience}))
+			mustRelease(t, mustAcquire(t, bg, tc.lock(c), AcquireOptions{WaitTime: patience}))
 		})
 	}
 
 	t.Run("of a re-entry", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
+		fx := newRedis(t)
 		calls := 0
-		c := b.client(t, func(o *Options) {
+		c := fx.newLocks(t, func(o *Options) {
 			o.Observer.Acquired = func(context.Context, Event) {
 				if calls++; calls > 1 {
 					panic("thrown")
 				}
 			}
 		})
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 		func() {
 			defer func() {
 				if r := recover(); r != "thrown" {
@@ -233,7 +233,7 @@ func TestObserver_Panics(t *testing.T) {
 			_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{})
 			t.Errorf("Acquire has returned: %v", err)
 		}()
-		eventually(t, "a hold count of 1", func() bool { return b.fields(t, "a")[holdOf(lease).wire] == "1" })
+		eventually(t, "a hold count of 1", func() bool { return fx.hash(t, "a")[holdOf(lease).wire] == "1" })
 		wantHeld(t, lease)
 		mustRelease(t, lease)
 	})
@@ -267,9 +267,9 @@ func (l *eventLog) list() []Event {
 	return slices.Clone(l.events)
 }
 
-// settle waits for n events and puts the last two in order: the next holder may report before the
-// one that released.
-func (l *eventLog) settle(t *testing.T, n int, last string) {
+// waitInOrder waits for n events and puts the last two in order: the next holder may report before
+// the one that released.
+func (l *eventLog) waitInOrder(t *testing.T, n int, last string) {
 	t.Helper()
 	eventually(t, "events", func() bool { return len(l.list()) >= n })
 	l.mu.Lock()
@@ -281,8 +281,8 @@ func (l *eventLog) settle(t *testing.T, n int, last string) {
 	}
 }
 
-// take waits for events and removes the first of them, which must be of these kinds.
-func (l *eventLog) take(t *testing.T, kinds ...string) []Event {
+// next waits for events and removes the first of them, which must be of these kinds.
+func (l *eventLog) next(t *testing.T, kinds ...string) []Event {
 	t.Helper()
 	eventually(t, fmt.Sprint("events ", kinds), func() bool { return len(l.list()) >= len(kinds) })
 	l.mu.Lock()

@@ -16,26 +16,26 @@ import (
 func TestOnce_Binding(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end    func(t *testing.T, b *bundle, l *OnceLease)
+		end    func(t *testing.T, fx *redisFixture, l *OnceLease)
 		record string
 		free   bool // for something else
 	}{
-		"held":          {func(*testing.T, *bundle, *OnceLease) {}, "", false},
-		"released":      {func(t *testing.T, _ *bundle, l *OnceLease) { mustRelease(t, l.Lease) }, "", false},
-		"lost":          {func(t *testing.T, b *bundle, l *OnceLease) { b.rdb.Del(bg, "a"); _ = l.Release(bg) }, "", false},
-		"with a record": {func(t *testing.T, _ *bundle, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, "done", false},
-		"withdrawn": {func(t *testing.T, _ *bundle, l *OnceLease) {
+		"held":          {func(*testing.T, *redisFixture, *OnceLease) {}, "", false},
+		"released":      {func(t *testing.T, _ *redisFixture, l *OnceLease) { mustRelease(t, l.Lease) }, "", false},
+		"lost":          {func(t *testing.T, fx *redisFixture, l *OnceLease) { fx.rdb.Del(bg, "a"); _ = l.Release(bg) }, "", false},
+		"with a record": {func(t *testing.T, _ *redisFixture, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, "done", false},
+		"withdrawn": {func(t *testing.T, _ *redisFixture, l *OnceLease) {
 			if err := l.Withdraw(bg); err != nil {
 				t.Fatal(err)
 			}
 		}, "", true},
-		"withdrawn and lost": {func(t *testing.T, b *bundle, l *OnceLease) {
-			b.rdb.Del(bg, "a")
+		"withdrawn and lost": {func(t *testing.T, fx *redisFixture, l *OnceLease) {
+			fx.rdb.Del(bg, "a")
 			wantErr(t, "Withdraw", l.Withdraw(bg), ErrLockLost)
 		}, "", false},
-		"withdrawn, after another run": {func(t *testing.T, b *bundle, l *OnceLease) {
+		"withdrawn, after another run": {func(t *testing.T, fx *redisFixture, l *OnceLease) {
 			mustRelease(t, l.Lease)
-			next := mustBegin(t, b.client(t).Once("a").WithBinding([]byte("a 50"), time.Hour), AcquireOptions{})
+			next := mustBegin(t, fx.newLocks(t).Once("a").WithBinding([]byte("a 50"), time.Hour), AcquireOptions{})
 			if err := next.Withdraw(bg); err != nil {
 				t.Fatal(err)
 			}
@@ -43,13 +43,13 @@ func TestOnce_Binding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			defer b.forget(t, "a")
-			c := b.client(t)
+			fx := newRedis(t)
+			defer fx.deleteRecord(t, "a")
+			c := fx.newLocks(t)
 			same := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
 			other := c.Once("a").WithBinding([]byte("a 70"), time.Hour)
 			lease := mustBegin(t, same, AcquireOptions{LeaseTime: time.Hour})
-			tc.end(t, b, lease)
+			tc.end(t, fx, lease)
 			got := acquireOnce(bg, other, AcquireOptions{WaitTime: time.Minute})
 			if tc.free {
 				if got.lease == nil {
@@ -69,7 +69,7 @@ func TestOnce_Binding(t *testing.T) {
 			case again.lease != nil:
 				mustRelease(t, again.lease.Lease)
 			}
-			if left := b.pttl(t, "{a}:record"); left < time.Hour-patience || left > time.Hour {
+			if left := fx.pttl(t, "{a}:record"); left < time.Hour-patience || left > time.Hour {
 				t.Errorf("the binding has %v to live", left)
 			}
 		})
@@ -77,13 +77,13 @@ func TestOnce_Binding(t *testing.T) {
 }
 
 // waiterAndHolder returns two clients, or one twice unless remote is set.
-func (b *bundle) waiterAndHolder(t *testing.T, remote bool, opts ...func(*Options)) (waiter, holder *Client) {
+func (fx *redisFixture) waiterAndHolder(t *testing.T, remote bool, opts ...func(*Options)) (waiter, holder *Client) {
 	t.Helper()
-	waiter = b.client(t, opts...)
+	waiter = fx.newLocks(t, opts...)
 	if !remote {
 		return waiter, waiter
 	}
-	return waiter, b.client(t)
+	return waiter, fx.newLocks(t)
 }
 
 // A caller that waits in the holder's process for something else gets neither its record nor its
@@ -93,9 +93,9 @@ func TestOnce_BindingOfWaiters(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprintf("remote %v", remote), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			defer b.forget(t, "a")
-			c, holder := b.waiterAndHolder(t, remote)
+			fx := newRedis(t)
+			defer fx.deleteRecord(t, "a")
+			c, holder := fx.waiterAndHolder(t, remote)
 			same := func(c *Client) *Once { return c.Once("a").WithBinding([]byte("a 50"), time.Hour) }
 			lease := mustBegin(t, same(holder), AcquireOptions{})
 			first := acquireOnceAsync(bg, same(c), AcquireOptions{WaitTime: patience})
@@ -103,8 +103,8 @@ func TestOnce_BindingOfWaiters(t *testing.T) {
 			behind := acquireOnceAsync(bg, c.Once("a").WithBinding([]byte("a 70"), time.Hour), AcquireOptions{WaitTime: patience})
 			eventually(t, "the other to wait", func() bool { return c.Stats().Waiting == 2 })
 			mustRecord(t, lease, "done", time.Hour)
-			wantAll(t, []<-chan outcome{first}, "done")
-			wantErr(t, "Acquire for something else", await(t, "the other", behind).err, ErrBound)
+			wantRecords(t, []<-chan outcome{first}, "done")
+			wantErr(t, "Acquire for something else", mustReceive(t, "the other", behind).err, ErrBound)
 		})
 	}
 }
@@ -112,25 +112,25 @@ func TestOnce_BindingOfWaiters(t *testing.T) {
 // A grant for a caller that has left undoes its binding, because nothing ran.
 func TestOnce_BindingUndone(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
-	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+	rule := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(bg)
 	result := acquireOnceAsync(ctx, c.Once("a").WithBinding([]byte("a 50"), time.Hour), AcquireOptions{})
-	await(t, "Redis to grant it", rule.Hit())
+	mustReceive(t, "Redis to grant it", rule.Hit())
 	cancel()
-	await(t, "the caller to be let go", result)
+	mustReceive(t, "the caller to be let go", result)
 	rule.Release()
-	eventually(t, "the lock and the binding to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+	eventually(t, "the lock and the binding to go", func() bool { return fx.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
 // The binding costs no round trip.
 func TestOnce_BindingRoundTrips(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	defer b.forget(t, "a")
-	commands := counter(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	defer fx.deleteRecord(t, "a")
+	commands := countCommands(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
 	once := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
 	mustRelease(t, mustBegin(t, once, AcquireOptions{}).Lease)
 	mustRecord(t, mustBegin(t, once, AcquireOptions{}), "done", time.Hour)
@@ -145,21 +145,21 @@ func TestOnce_BindingRoundTrips(t *testing.T) {
 func TestOnce_WithoutSuccession(t *testing.T) {
 	t.Parallel()
 	for _, remote := range []bool{false, true} {
-		for name, end := range map[string]func(*testing.T, *bundle, *OnceLease){
-			"released": func(t *testing.T, _ *bundle, l *OnceLease) { mustRelease(t, l.Lease) },
-			"died":     func(_ *testing.T, b *bundle, _ *OnceLease) { b.rdb.PExpire(bg, "a", time.Millisecond) },
+		for name, end := range map[string]func(*testing.T, *redisFixture, *OnceLease){
+			"released": func(t *testing.T, _ *redisFixture, l *OnceLease) { mustRelease(t, l.Lease) },
+			"died":     func(_ *testing.T, fx *redisFixture, _ *OnceLease) { fx.rdb.PExpire(bg, "a", time.Millisecond) },
 		} {
 			t.Run(fmt.Sprintf("%s, remote %v", name, remote), func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c, holder := b.waiterAndHolder(t, remote, pollInterval(50*time.Millisecond))
+				fx := newRedis(t)
+				c, holder := fx.waiterAndHolder(t, remote, pollInterval(50*time.Millisecond))
 				once := func(c *Client) *Once { return c.Once("a").WithoutSuccession() }
 				lease := mustBegin(t, once(holder), AcquireOptions{LeaseTime: time.Hour})
 				waiters := waitForRecordWith(t, c, once(c), 50, patience)
-				eventually(t, "the first to be refused", func() bool { return sleeping(c, "a") == 1 })
-				end(t, b, lease)
+				eventually(t, "the first to be refused", func() bool { return sleepingWaiters(c, "a") == 1 })
+				end(t, fx, lease)
 				for _, w := range waiters {
-					wantErr(t, "a waiter", await(t, "a waiter", w).err, ErrUnrecorded)
+					wantErr(t, "a waiter", mustReceive(t, "a waiter", w).err, ErrUnrecorded)
 				}
 				_ = lease.Release(bg)
 				mustRelease(t, mustBegin(t, once(c), AcquireOptions{}).Lease)
@@ -174,13 +174,13 @@ func TestOnce_WithoutSuccessionGetsTheRecord(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		t.Run(fmt.Sprintf("remote %v", remote), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			defer b.forget(t, "a")
-			c, holder := b.waiterAndHolder(t, remote)
+			fx := newRedis(t)
+			defer fx.deleteRecord(t, "a")
+			c, holder := fx.waiterAndHolder(t, remote)
 			lease := mustBegin(t, holder.Once("a"), AcquireOptions{})
 			waiters := waitForRecordWith(t, c, c.Once("a").WithoutSuccession(), 50, patience)
 			mustRecord(t, lease, "done", time.Hour)
-			wantAll(t, waiters, "done")
+			wantRecords(t, waiters, "done")
 		})
 	}
 }
@@ -189,16 +189,16 @@ func TestOnce_WithoutSuccessionGetsTheRecord(t *testing.T) {
 // their process that do not.
 func TestOnce_SuccessionOfOthers(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	first := acquireOnceAsync(bg, c.Once("a").WithoutSuccession(), AcquireOptions{WaitTime: patience})
-	eventually(t, "the first to be refused", func() bool { return sleeping(c, "a") == 1 })
+	eventually(t, "the first to be refused", func() bool { return sleepingWaiters(c, "a") == 1 })
 	behind := acquireOnceAsync(bg, c.Once("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "the other to wait", func() bool { return c.Stats().Waiting == 2 })
 	mustRelease(t, lease.Lease)
-	wantErr(t, "Acquire without succession", await(t, "the first", first).err, ErrUnrecorded)
-	if r := await(t, "the other", behind); r.lease == nil {
+	wantErr(t, "Acquire without succession", mustReceive(t, "the first", first).err, ErrUnrecorded)
+	if r := mustReceive(t, "the other", behind); r.lease == nil {
 		t.Errorf("Acquire with succession: %+v, want the lock", r)
 	} else {
 		mustRelease(t, r.lease.Lease)
@@ -208,32 +208,32 @@ func TestOnce_SuccessionOfOthers(t *testing.T) {
 // A caller that waits only because another asks before it has waited for no holder, so it may run.
 func TestOnce_WithoutSuccessionBehindACallerThatLeaves(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
 	once := c.Once("a").WithoutSuccession()
-	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+	rule := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldRequest)
 	ctx, cancel := context.WithCancel(bg)
 	first := acquireOnceAsync(ctx, once, AcquireOptions{WaitTime: patience})
-	await(t, "the first to ask", rule.Hit())
+	mustReceive(t, "the first to ask", rule.Hit())
 	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
 	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 2 })
 	cancel()
-	await(t, "the first to leave", first)
-	if r := await(t, "the second", second); r.lease == nil {
+	mustReceive(t, "the first to leave", first)
+	if r := mustReceive(t, "the second", second); r.lease == nil {
 		t.Fatalf("Acquire: %+v, want the lock", r)
 	} else {
 		mustRelease(t, r.lease.Lease)
 	}
 	rule.Release()
-	eventually(t, "the first one's grant to be undone", func() bool { return b.rdb.Exists(bg, "a").Val() == 0 && c.Stats() == Stats{} })
+	eventually(t, "the first one's grant to be undone", func() bool { return fx.rdb.Exists(bg, "a").Val() == 0 && c.Stats() == Stats{} })
 }
 
 // If Redis is away when the spare is to be stored, the spare is stored as soon as Redis is back.
 func TestOnce_SpareLeftLater(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 	proxy.OnEvery(func(args []string) bool { return slices.Contains(args, "done") }, redistest.ReplyWith("-ERR not this one\r\n"))
 	every := proxy.OnEvery(func(args []string) bool { return slices.Contains(args, "too large") }, redistest.CutBefore)
@@ -242,16 +242,16 @@ func TestOnce_SpareLeftLater(t *testing.T) {
 	}
 	every.Remove()
 	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-	b.wantStored(t, "a", "too large", time.Hour)
+	fx.wantStored(t, "a", "too large", time.Hour)
 }
 
 // A record that Redis refuses leaves its spare, for those who wait as well.
 func TestOnce_Spare(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	b.rdb.ConfigSet(bg, "proto-max-bulk-len", "1mb")
-	c := b.client(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	fx.rdb.ConfigSet(bg, "proto-max-bulk-len", "1mb")
+	c := fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	waiters := waitForRecordWith(t, c, once, 3, patience)
@@ -259,6 +259,6 @@ func TestOnce_Spare(t *testing.T) {
 	if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "bulk") {
 		t.Errorf("ReleaseWithSpare: %v, want the refusal of Redis", err)
 	}
-	wantAll(t, waiters, "too large")
-	b.wantStored(t, "a", "too large", time.Hour)
+	wantRecords(t, waiters, "too large")
+	fx.wantStored(t, "a", "too large", time.Hour)
 }

@@ -14,9 +14,9 @@ import (
 var running = []byte("running")
 
 // stored returns what Redis has beside the lock.
-func (b *bundle) stored(t testing.TB, name string) map[string]string {
+func (fx *redisFixture) stored(t testing.TB, name string) map[string]string {
 	t.Helper()
-	return b.fields(t, "{"+name+"}:record")
+	return fx.hash(t, "{"+name+"}:record")
 }
 
 // A lost reply is retried, whether Redis ran the script or not, and each step happens once.
@@ -29,35 +29,35 @@ func TestOnce_LostReplies(t *testing.T) {
 		for _, script := range onceScripts {
 			t.Run(script.Name+", "+name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c, proxy := b.proxied(t)
-				defer b.forget(t, "a")
+				fx := newRedis(t)
+				c, proxy := fx.newProxiedLocks(t)
+				defer fx.deleteRecord(t, "a")
 				once := c.Once("a").WithMarker(running, time.Hour)
-				rule := proxy.OnMatch(1, runs(script), action)
+				rule := proxy.OnMatch(1, runsScript(script), action)
 
 				lease := mustBegin(t, once, AcquireOptions{})
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
+				fx.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 				mustRelease(t, lease)
-				b.wantStored(t, "a", "", 0)
+				fx.wantStored(t, "a", "", 0)
 
 				lease = mustBegin(t, once, AcquireOptions{})
 				mustRecord(t, lease, "done", time.Minute)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).wire, "ttl": "60000"})
-				b.wantStored(t, "a", "done", time.Minute)
+				fx.wantFields(t, "{a}:record", map[string]string{"record": "done", "owner": holdOf(lease.Lease).wire, "ttl": "60000"})
+				fx.wantStored(t, "a", "done", time.Minute)
 				if script == onceLookScript {
-					if record, err := look(c, "a"); record != "done" {
+					if record, err := recordWhenRefused(c, "a"); record != "done" {
 						t.Errorf("a look finds %q, %v", record, err)
 					}
 				}
 				wantRecord(t, once, "done")
-				await(t, "the reply to be lost", rule.Hit())
+				mustReceive(t, "the reply to be lost", rule.Hit())
 			})
 		}
 	}
 }
 
-// look asks for the record like a caller that the queue refuses.
-func look(c *Client, name string) (string, error) {
+// recordWhenRefused asks for the record like a caller that the queue refuses.
+func recordWhenRefused(c *Client, name string) (string, error) {
 	w := newWaiter(bg, c.engine, name, &c.Once(name).kind, nil, AcquireOptions{})
 	w.entry = c.names.open(name)
 	w.entry.close()
@@ -71,13 +71,13 @@ func look(c *Client, name string) (string, error) {
 // A lost reply to a replay is retried.
 func TestOnce_LostReplay(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	defer fx.deleteRecord(t, "a")
 	mustRecord(t, mustBegin(t, c.Once("a"), AcquireOptions{}), "done", time.Hour)
-	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.CutAfter)
+	rule := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.CutAfter)
 	wantRecord(t, c.Once("a"), "done")
-	await(t, "the reply to be lost", rule.Hit())
+	mustReceive(t, "the reply to be lost", rule.Hit())
 	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 	wantRecord(t, c.Once("a"), "done")
 }
@@ -86,47 +86,47 @@ func TestOnce_LostReplay(t *testing.T) {
 // a record only if it wrote one.
 func TestOnce_UnwrittenRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
-	b.rdb.Del(bg, "a")
-	proxy.OnMatch(1, runs(onceRecordScript), redistest.CutBefore)
+	fx.rdb.Del(bg, "a")
+	proxy.OnMatch(1, runsScript(onceRecordScript), redistest.CutBefore)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrLockLost)
-	b.wantStored(t, "a", "running", time.Hour)
+	fx.wantStored(t, "a", "running", time.Hour)
 }
 
 // A record that was written and expired before the retry counts as written.
 func TestOnce_ExpiredRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t, commandTimeout(patience))
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(patience))
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
-	proxy.OnMatch(1, runs(onceRecordScript), redistest.DropReply)
+	proxy.OnMatch(1, runsScript(onceRecordScript), redistest.DropReply)
 	mustRecord(t, lease, "done", 10*time.Millisecond)
-	b.wantStored(t, "a", "", 0)
+	fx.wantStored(t, "a", "", 0)
 }
 
 // A record that has expired by the time of the reply is not given to those who wait: they get the
 // lock.
 func TestOnce_ExpiredRecordIsNotDelivered(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
 	once := c.Once("a")
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
-	eventually(t, "it sleeps", func() bool { return sleeping(c, "a") == 1 })
-	held := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
+	eventually(t, "it sleeps", func() bool { return sleepingWaiters(c, "a") == 1 })
+	held := proxy.OnMatch(1, runsScript(onceRecordScript), redistest.HoldReply)
 	released := make(chan error, 1)
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), 10*time.Millisecond) }()
-	await(t, "Redis to have the record", held.Hit())
-	eventually(t, "it to expire", func() bool { return b.rdb.Exists(bg, "{a}:record").Val() == 0 })
+	mustReceive(t, "Redis to have the record", held.Hit())
+	eventually(t, "it to expire", func() bool { return fx.rdb.Exists(bg, "{a}:record").Val() == 0 })
 	held.Release()
-	if err := await(t, "ReleaseWith to return", released); err != nil {
+	if err := mustReceive(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
-	r := await(t, "the waiter", waiter)
+	r := mustReceive(t, "the waiter", waiter)
 	if r.err != nil || r.lease == nil || r.record != "" {
 		t.Fatalf("the waiter has %+v, want the lock", r)
 	}
@@ -137,36 +137,36 @@ func TestOnce_ExpiredRecordIsNotDelivered(t *testing.T) {
 // or has left.
 func TestOnce_PausedHolder(t *testing.T) {
 	t.Parallel()
-	next := map[string]func(t *testing.T, o *Once) (check func(t *testing.T, b *bundle)){
-		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+	next := map[string]func(t *testing.T, o *Once) (check func(t *testing.T, fx *redisFixture)){
+		"the next holds": func(t *testing.T, o *Once) func(*testing.T, *redisFixture) {
 			lease := mustBegin(t, o, AcquireOptions{LeaseTime: time.Hour})
-			return func(t *testing.T, b *bundle) {
-				b.wantCount(t, lease.Lease, 1)
-				if got := b.stored(t, "a"); len(got) != 0 {
+			return func(t *testing.T, fx *redisFixture) {
+				fx.wantCount(t, lease.Lease, 1)
+				if got := fx.stored(t, "a"); len(got) != 0 {
 					t.Errorf("beside the lock is %q", got)
 				}
 				mustRecord(t, lease, "the next one's", time.Hour)
 				wantRecord(t, o, "the next one's")
 			}
 		},
-		"the next holds, with a marker": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+		"the next holds, with a marker": func(t *testing.T, o *Once) func(*testing.T, *redisFixture) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
-			return func(t *testing.T, b *bundle) {
-				b.wantCount(t, lease.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
+			return func(t *testing.T, fx *redisFixture) {
+				fx.wantCount(t, lease.Lease, 1)
+				fx.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 				mustRelease(t, lease)
 			}
 		},
-		"the next has left a record": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+		"the next has left a record": func(t *testing.T, o *Once) func(*testing.T, *redisFixture) {
 			mustRecord(t, mustBegin(t, o, AcquireOptions{}), "the next one's", time.Hour)
-			return func(t *testing.T, b *bundle) { b.wantStored(t, "a", "the next one's", time.Hour) }
+			return func(t *testing.T, fx *redisFixture) { fx.wantStored(t, "a", "the next one's", time.Hour) }
 		},
-		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *bundle) {
+		"the next has died": func(t *testing.T, o *Once) func(*testing.T, *redisFixture) {
 			lease := mustBegin(t, o.WithMarker(running, time.Hour), AcquireOptions{LeaseTime: 3 * time.Second})
-			await(t, "its lease to expire", lease.Done())
-			return func(t *testing.T, b *bundle) {
-				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
-				b.wantStored(t, "a", "running", time.Hour)
+			mustReceive(t, "its lease to expire", lease.Done())
+			return func(t *testing.T, fx *redisFixture) {
+				eventually(t, "the lock to expire", func() bool { return len(fx.hash(t, "a")) == 0 })
+				fx.wantStored(t, "a", "running", time.Hour)
 			}
 		},
 	}
@@ -179,19 +179,19 @@ func TestOnce_PausedHolder(t *testing.T) {
 			for _, marker := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, marker %v", name, what, marker), func(t *testing.T) {
 					t.Parallel()
-					b := newBundle(t)
+					fx := newRedis(t)
 					clock := stoppedClock()
-					c := b.clocked(t, b.srv.Client(t), clock)
-					defer b.forget(t, "a")
+					c := fx.newLocksWithClock(t, fx.srv.Client(t), clock)
+					defer fx.deleteRecord(t, "a")
 					once := c.Once("a")
 					if marker {
 						once = once.WithMarker(running, 50*time.Millisecond)
 					}
 					lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
 					eventually(t, "its lock and its marker to expire", func() bool {
-						return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0
+						return fx.rdb.Exists(bg, "a", "{a}:record").Val() == 0
 					})
-					check := take(t, b.client(t).Once("a"))
+					check := take(t, fx.newLocks(t).Once("a"))
 					if wake == nil {
 						clock.move(time.Hour, time.Hour)
 						wantErr(t, "the late one", lease.Err(), ErrLockLost)
@@ -199,7 +199,7 @@ func TestOnce_PausedHolder(t *testing.T) {
 					} else {
 						wantErr(t, "the late one", wake(lease), ErrLockLost)
 					}
-					check(t, b)
+					check(t, fx)
 				})
 			}
 		}
@@ -218,15 +218,15 @@ func TestOnce_PausedHolderAndItsMarker(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.clocked(t, b.srv.Client(t), stoppedClock())
-			defer b.forget(t, "a")
+			fx := newRedis(t)
+			c := fx.newLocksWithClock(t, fx.srv.Client(t), stoppedClock())
+			defer fx.deleteRecord(t, "a")
 			once := c.Once("a").WithMarker(running, time.Hour)
 			lease := mustBegin(t, once, AcquireOptions{LeaseTime: 50 * time.Millisecond})
-			eventually(t, "its lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "its lock to expire", func() bool { return len(fx.hash(t, "a")) == 0 })
 			wantRecord(t, once, "running")
 			wantErr(t, "the late one", tc.wake(lease), ErrLockLost)
-			b.wantStored(t, "a", tc.left, time.Hour)
+			fx.wantStored(t, "a", tc.left, time.Hour)
 		})
 	}
 }
@@ -236,39 +236,39 @@ func TestOnce_PausedHolderAndItsMarker(t *testing.T) {
 func TestOnce_StrayAcquire(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		end   func(t *testing.T, b *bundle, l *OnceLease)
+		end   func(t *testing.T, fx *redisFixture, l *OnceLease)
 		taken bool
 		left  string
 	}{
-		"after a record":        {func(t *testing.T, b *bundle, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, false, "done"},
-		"after a clean failure": {func(t *testing.T, b *bundle, l *OnceLease) { mustRelease(t, l) }, true, ""},
-		"when the record is over": {func(t *testing.T, b *bundle, l *OnceLease) {
+		"after a record":        {func(t *testing.T, fx *redisFixture, l *OnceLease) { mustRecord(t, l, "done", time.Hour) }, false, "done"},
+		"after a clean failure": {func(t *testing.T, fx *redisFixture, l *OnceLease) { mustRelease(t, l) }, true, ""},
+		"when the record is over": {func(t *testing.T, fx *redisFixture, l *OnceLease) {
 			mustRecord(t, l, "done", time.Hour)
-			b.forget(t, "a")
+			fx.deleteRecord(t, "a")
 		}, true, ""},
-		"when the next has left a record": {func(t *testing.T, b *bundle, l *OnceLease) {
+		"when the next has left a record": {func(t *testing.T, fx *redisFixture, l *OnceLease) {
 			mustRelease(t, l)
-			mustRecord(t, mustBegin(t, b.client(t).Once("a"), AcquireOptions{}), "the next one's", time.Hour)
+			mustRecord(t, mustBegin(t, fx.newLocks(t).Once("a"), AcquireOptions{}), "the next one's", time.Hour)
 		}, false, "the next one's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-			defer b.forget(t, "a")
-			stray := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
+			defer fx.deleteRecord(t, "a")
+			stray := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldRequest)
 			lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour}) // by its second try
-			tc.end(t, b, lease)
+			tc.end(t, fx, lease)
 			if n := c.Stats().Cleanups; n != 1 {
 				t.Fatalf("%d clean-ups, want one for the hold", n)
 			}
 			stray.Release()
-			await(t, "the stray to be executed", stray.Done())
-			if taken := len(b.fields(t, "a")) == 1; taken != tc.taken {
+			mustReceive(t, "the stray to be executed", stray.Done())
+			if taken := len(fx.hash(t, "a")) == 1; taken != tc.taken {
 				t.Errorf("the stray has taken the lock: %v", taken)
 			}
 			eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
-			b.wantStored(t, "a", tc.left, time.Hour)
+			fx.wantStored(t, "a", tc.left, time.Hour)
 		})
 	}
 }
@@ -276,8 +276,8 @@ func TestOnce_StrayAcquire(t *testing.T) {
 // A holder fails, and a waiter in its process gets the lock. It has its own marker.
 func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{})
 	waiters := waitForRecord(t, c, once, 2)
@@ -292,31 +292,31 @@ func TestOnce_NextHasItsOwnMarker(t *testing.T) {
 		if lease = r.lease; lease == nil {
 			t.Fatalf("a waiter has got %+v, want the lock", r)
 		}
-		b.wantCount(t, lease.Lease, 1)
-		b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
+		fx.wantCount(t, lease.Lease, 1)
+		fx.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(lease.Lease).wire, "ttl": "3600000"})
 	}
 	mustRelease(t, lease)
-	b.wantStored(t, "a", "", 0)
+	fx.wantStored(t, "a", "", 0)
 }
 
 // A stray ReleaseWith changes nothing for later holders.
 func TestOnce_StrayRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{})
-	stray := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldRequest)
+	stray := proxy.OnMatch(1, runsScript(onceRecordScript), redistest.HoldRequest)
 	mustRecord(t, lease, "first", time.Hour) // by its second try
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	next := mustBegin(t, once, AcquireOptions{})
 	stray.Release()
-	await(t, "the stray to be executed", stray.Done())
-	b.wantCount(t, next.Lease, 1)
-	b.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).wire, "ttl": "3600000"})
+	mustReceive(t, "the stray to be executed", stray.Done())
+	fx.wantCount(t, next.Lease, 1)
+	fx.wantFields(t, "{a}:record", map[string]string{"record": "running", "marker": holdOf(next.Lease).wire, "ttl": "3600000"})
 	mustRecord(t, next, "second", time.Hour)
-	b.wantStored(t, "a", "second", time.Hour)
+	fx.wantStored(t, "a", "second", time.Hour)
 }
 
 // A grant for a caller that has left is undone with its marker, because nothing ran, even if the
@@ -326,25 +326,25 @@ func TestOnce_CallerHasLeft(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"in time": time.Hour, "over": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(patience))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
 			once := c.Once("a").WithMarker(running, time.Hour)
-			rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+			rule := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
 			result := acquireOnceAsync(ctx, once, AcquireOptions{LeaseTime: lease})
-			await(t, "Redis to grant it", rule.Hit())
+			mustReceive(t, "Redis to grant it", rule.Hit())
 			cancel()
-			if r := await(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
+			if r := mustReceive(t, "the caller to be let go", result); !errors.Is(r.err, context.Canceled) {
 				t.Fatalf("Acquire: %+v", r)
 			}
-			if b.stored(t, "a")["record"] != "running" {
+			if fx.stored(t, "a")["record"] != "running" {
 				t.Fatal("there is no marker")
 			}
 			if name == "over" {
-				eventually(t, "the lock to expire", func() bool { return len(b.fields(t, "a")) == 0 })
+				eventually(t, "the lock to expire", func() bool { return len(fx.hash(t, "a")) == 0 })
 			}
 			rule.Release()
-			eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+			eventually(t, "the lock and the marker to go", func() bool { return fx.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 		})
 	}
 }
@@ -353,27 +353,27 @@ func TestOnce_CallerHasLeft(t *testing.T) {
 // grant is undone.
 func TestOnce_GrantAfterTheRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{})
-	late := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldRequest)
+	late := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldRequest)
 	waiter := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience})
-	await(t, "the waiter to ask", late.Hit())
+	mustReceive(t, "the waiter to ask", late.Hit())
 	mustRecord(t, lease, "done", time.Hour)
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	late.Release()
-	wantAll(t, []<-chan outcome{waiter}, "done")
-	eventually(t, "the lock and the marker to go", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+	wantRecords(t, []<-chan outcome{waiter}, "done")
+	eventually(t, "the lock and the marker to go", func() bool { return fx.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
 // If Redis is away when the holder is done, its record is written as soon as Redis is back.
 func TestOnce_RecordLeftLater(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-	defer b.forget(t, "a")
-	other := b.client(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+	defer fx.deleteRecord(t, "a")
+	other := fx.newLocks(t)
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{LeaseTime: time.Hour})
 	waiter := acquireOnceAsync(bg, other.Once("a"), AcquireOptions{WaitTime: patience})
 	proxy.Cut()
@@ -381,9 +381,9 @@ func TestOnce_RecordLeftLater(t *testing.T) {
 		t.Errorf("ReleaseWith while Redis is away: %v", err)
 	}
 	proxy.Restore()
-	wantAll(t, []<-chan outcome{waiter}, "done")
+	wantRecords(t, []<-chan outcome{waiter}, "done")
 	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-	b.wantStored(t, "a", "done", time.Hour)
+	fx.wantStored(t, "a", "done", time.Hour)
 }
 
 // If Redis refuses the record, the lock is released at once all the same, and a marker stays.
@@ -392,22 +392,22 @@ func TestOnce_RecordRefused(t *testing.T) {
 	for name, marker := range map[string]string{"marker": "running", "no marker": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t)
-			defer b.forget(t, "a")
+			fx := newRedis(t)
+			c := fx.newLocks(t)
+			defer fx.deleteRecord(t, "a")
 			once := c.Once("a")
 			if marker != "" {
 				once = once.WithMarker(running, time.Hour)
 			}
 			lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
-			b.loadScripts(t)
-			b.rdb.ConfigSet(bg, "maxmemory", "1")
+			fx.loadScripts(t)
+			fx.rdb.ConfigSet(bg, "maxmemory", "1")
 			if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
 				t.Errorf("ReleaseWith on a full Redis: %v", err)
 			}
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
-			b.rdb.ConfigSet(bg, "maxmemory", "0")
-			b.wantStored(t, "a", marker, time.Hour)
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
+			fx.rdb.ConfigSet(bg, "maxmemory", "0")
+			fx.wantStored(t, "a", marker, time.Hour)
 		})
 	}
 }
@@ -415,15 +415,15 @@ func TestOnce_RecordRefused(t *testing.T) {
 // A record key of another type stays as it is.
 func TestOnce_WrongKind(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{LeaseTime: time.Hour})
-	b.rdb.Set(bg, "{a}:record", "something else", 0)
+	fx.rdb.Set(bg, "{a}:record", "something else", 0)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrWrongKind)
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{WaitTime: patience}).err, ErrWrongKind)
-	if v := b.rdb.Get(bg, "{a}:record").Val(); v != "something else" {
+	if v := fx.rdb.Get(bg, "{a}:record").Val(); v != "something else" {
 		t.Errorf("the key is %q now", v)
 	}
 }
@@ -431,14 +431,14 @@ func TestOnce_WrongKind(t *testing.T) {
 // When Redis goes down all waiters are told at once.
 func TestOnce_RedisGoesWhileManyWait(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(3*time.Second), pollInterval(500*time.Millisecond))
-	lease := mustBegin(t, b.client(t).Once("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second), pollInterval(500*time.Millisecond))
+	lease := mustBegin(t, fx.newLocks(t).Once("a"), AcquireOptions{})
 	waiters := waitForRecordWith(t, c, c.Once("a"), 100, time.Hour)
-	commands := counter(proxy, runs())
+	commands := countCommands(proxy, runsScript())
 	proxy.Cut()
 	for _, w := range waiters {
-		if r := await(t, "a waiter to be told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
+		if r := mustReceive(t, "a waiter to be told", w); r.err == nil || errors.Is(r.err, ErrNotAcquired) {
 			t.Fatalf("a waiter has got %+v", r)
 		}
 	}
@@ -459,14 +459,14 @@ func TestOnce_Levels(t *testing.T) {
 	}{
 		"release": {func(t *testing.T, outer *OnceLease) { mustRelease(t, outer) }, "inner"},
 		"record":  {func(t *testing.T, outer *OnceLease) { mustRecord(t, outer, "outer", time.Minute) }, "outer"},
-		"loss":    {func(t *testing.T, outer *OnceLease) { await(t, "it to run out", outer.Done()) }, "inner"},
+		"loss":    {func(t *testing.T, outer *OnceLease) { mustReceive(t, "it to run out", outer.Done()) }, "inner"},
 	} {
 		for _, marker := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, marker %v", name, marker), func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c := b.client(t)
-				defer b.forget(t, "a")
+				fx := newRedis(t)
+				c := fx.newLocks(t)
+				defer fx.deleteRecord(t, "a")
 				once := c.Once("a")
 				if marker {
 					once = once.WithMarker(running, time.Hour)
@@ -480,19 +480,19 @@ func TestOnce_Levels(t *testing.T) {
 				if inner.err != nil || inner.lease == nil {
 					t.Fatalf("re-entry: %+v", inner)
 				}
-				b.wantCount(t, outer.Lease, 2)
+				fx.wantCount(t, outer.Lease, 2)
 				mustRecord(t, inner.lease, "inner", time.Minute)
-				b.wantCount(t, outer.Lease, 1)
-				b.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).wire, "ttl": "60000"})
-				wantBusy(t, b.client(t).Once("a"))
+				fx.wantCount(t, outer.Lease, 1)
+				fx.wantFields(t, "{a}:record", map[string]string{"record": "inner", "owner": holdOf(outer.Lease).wire, "ttl": "60000"})
+				wantOnceLocked(t, fx.newLocks(t).Once("a"))
 				if again := acquireOnce(outer.Context(), once, opts); again.lease == nil {
 					t.Fatalf("re-entry after the record: %+v", again)
 				} else {
 					mustRelease(t, again.lease)
 				}
 				tc.end(t, outer)
-				eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
-				b.wantStored(t, "a", tc.want, time.Minute)
+				eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
+				fx.wantStored(t, "a", tc.want, time.Minute)
 				wantRecord(t, once, tc.want)
 			})
 		}
@@ -502,49 +502,49 @@ func TestOnce_Levels(t *testing.T) {
 // The record of an inner level is written once: the outer level does not restore it.
 func TestOnce_InnerRecordWrittenOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	outer := mustBegin(t, c.Once("a"), AcquireOptions{})
 	inner := acquireOnce(outer.Context(), c.Once("a"), AcquireOptions{})
 	mustRecord(t, inner.lease, "inner", time.Hour)
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	mustRelease(t, outer)
-	b.wantStored(t, "a", "", 0)
+	fx.wantStored(t, "a", "", 0)
 }
 
 // A record of an inner level that could not be written goes with the next level.
 func TestOnce_InnerRecordCarriedOn(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	defer fx.deleteRecord(t, "a")
 	outer := mustBegin(t, c.Once("a"), AcquireOptions{})
 	inner := acquireOnce(outer.Context(), c.Once("a"), AcquireOptions{})
-	proxy.OnMatch(1, runs(onceRecordScript), redistest.ReplyWith("-ERR not now\r\n"))
+	proxy.OnMatch(1, runsScript(onceRecordScript), redistest.ReplyWith("-ERR not now\r\n"))
 	if err := inner.lease.ReleaseWith(bg, []byte("inner"), time.Hour); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Errorf("ReleaseWith: %v", err)
 	}
 	mustRelease(t, outer)
-	b.wantStored(t, "a", "inner", time.Hour)
+	fx.wantStored(t, "a", "inner", time.Hour)
 }
 
 // When two levels are released at the same time, the last one to reach Redis frees the lock, and
 // the record stays.
 func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	once := c.Once("a").WithMarker(running, time.Hour)
 	for range 50 {
 		outer := mustBegin(t, once, AcquireOptions{})
 		inner := acquireOnce(outer.Context(), once, AcquireOptions{})
 		other := releaseAsync(outer)
 		mustRecord(t, inner.lease, "done", time.Hour)
-		if err := await(t, "the other level to be released", other); err != nil {
+		if err := mustReceive(t, "the other level to be released", other); err != nil {
 			t.Fatal(err)
 		}
-		b.wantStored(t, "a", "done", time.Hour)
-		b.forget(t, "a")
+		fx.wantStored(t, "a", "done", time.Hour)
+		fx.deleteRecord(t, "a")
 	}
 }
 
@@ -552,24 +552,24 @@ func TestOnce_LevelsAtTheSameTime(t *testing.T) {
 // known.
 func TestOnce_Close(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t))
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t))
 	lease := mustBegin(t, c.Once("a").WithMarker(running, time.Hour), AcquireOptions{})
 	waiter := acquireOnceAsync(bg, c.Once("a"), forever)
 	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
-	if err := c.Close(soon(t, 20*time.Millisecond)); err == nil {
+	if err := c.Close(contextWithTimeout(t, 20*time.Millisecond)); err == nil {
 		t.Error("Close has not noticed the holder")
 	}
-	wantErr(t, "the waiter", await(t, "the waiter to be let go", waiter).err, ErrClosed)
+	wantErr(t, "the waiter", mustReceive(t, "the waiter to be let go", waiter).err, ErrClosed)
 	wantErr(t, "ReleaseWith", lease.ReleaseWith(bg, []byte("done"), time.Hour), ErrClosed)
 	wantErr(t, "Acquire", acquireOnce(bg, c.Once("a"), AcquireOptions{}).err, ErrClosed)
-	b.wantStored(t, "a", "running", time.Hour)
+	fx.wantStored(t, "a", "running", time.Hour)
 }
 
 func TestOnce_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	once := c.Once("a")
 	for name, o := range map[string]*Once{
 		"no marker":        once.WithMarker(nil, time.Hour),
@@ -600,7 +600,7 @@ func TestOnce_Refused(t *testing.T) {
 		"a fair lock":  c.FairLock("b"),
 		"a write lock": c.ReadWriteLock("b").Write(),
 	} {
-		other := mustTake(t, bg, l, AcquireOptions{})
+		other := mustAcquire(t, bg, l, AcquireOptions{})
 		wantErr(t, name, (&OnceLease{other}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 		mustRelease(t, other)
 	}
@@ -613,7 +613,7 @@ func TestOnce_ClusterNames(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := newLooseClient(t, rdb)
+	c := newUncheckedLocks(t, rdb)
 	t.Cleanup(func() { _ = c.Close(bg) })
 	for name, ok := range map[string]bool{"a": true, "{a}:b": true, "a{b}c": true, "a{b": false, "{}a": false, "a}b": false} {
 		if err := c.Once(name).lock.err; (err == nil) != ok || err != nil && !errors.Is(err, ErrInvalidName) {
@@ -625,14 +625,14 @@ func TestOnce_ClusterNames(t *testing.T) {
 // For an observer a record is not the lock.
 func TestOnce_Observer(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	defer fx.deleteRecord(t, "a")
 	var log eventLog
-	c := b.client(t, log.observe)
+	c := fx.newLocks(t, log.observe)
 	ctx := context.WithValue(bg, spyKey{}, "the caller's")
 	r := acquireOnce(ctx, c.Once("a"), AcquireOptions{})
 	waiter := acquireOnceAsync(ctx, c.Once("a"), AcquireOptions{WaitTime: patience})
-	for _, e := range log.take(t, "acquired", "waiting") {
+	for _, e := range log.next(t, "acquired", "waiting") {
 		if e.Kind != "once" || e.Name != "a" || e.Err != nil {
 			t.Errorf("%+v", e)
 		}
@@ -640,7 +640,7 @@ func TestOnce_Observer(t *testing.T) {
 	if err := r.lease.ReleaseWith(ctx, []byte("done"), time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	wantAll(t, []<-chan outcome{waiter}, "done")
+	wantRecords(t, []<-chan outcome{waiter}, "done")
 	eventually(t, "two events", func() bool { return len(log.list()) == 2 })
 	for _, e := range log.list() {
 		if e.Owner != "" && e.Err != nil || e.Owner == "" && !errors.Is(e.Err, ErrRecorded) {
@@ -653,18 +653,18 @@ func TestOnce_Observer(t *testing.T) {
 func TestOnce_Cluster(t *testing.T) {
 	t.Parallel()
 	srv := startClusterOfOne(t)
-	b := &bundle{srv: srv, rdb: srv.Client(t)}
+	fx := &redisFixture{srv: srv, rdb: srv.Client(t)}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
 	t.Cleanup(func() { _ = cluster.Close() })
-	c := b.clientOn(t, cluster)
+	c := fx.newLocksOn(t, cluster)
 	for _, name := range []string{"a", "{a}:b", "a{b}c"} {
 		once := c.Once(name).WithMarker(running, time.Hour)
 		mustRelease(t, mustBegin(t, once, AcquireOptions{}))
 		lease := mustBegin(t, once, AcquireOptions{})
 		waiters := waitForRecord(t, c, once, 3)
 		mustRecord(t, lease, "done", time.Hour)
-		wantAll(t, waiters, "done")
+		wantRecords(t, waiters, "done")
 		wantRecord(t, once, "done")
-		b.rdb.Del(bg, once.kind.RecordKey)
+		fx.rdb.Del(bg, once.kind.RecordKey)
 	}
 }

@@ -11,8 +11,8 @@ import (
 // A quota counts the names that were granted, until their time is over.
 func TestOnce_Quota(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	once := func(n int, d time.Duration) *Once { return c.Once(fmt.Sprint("a", n)).WithQuota("anna", 3, d) }
 	take := func(n int) { mustRelease(t, mustBegin(t, once(n, time.Hour), AcquireOptions{}).Lease) }
 	for n := range 3 {
@@ -20,14 +20,14 @@ func TestOnce_Quota(t *testing.T) {
 		take(n) // counts once
 	}
 	wantErr(t, "the fourth name", acquireOnce(bg, once(3, time.Hour), AcquireOptions{}).err, ErrQuota)
-	if n := b.rdb.Exists(bg, "a3", "{a3}:record").Val(); n != 0 {
+	if n := fx.rdb.Exists(bg, "a3", "{a3}:record").Val(); n != 0 {
 		t.Errorf("a refused name has left %d keys", n)
 	}
 	take(0) // still allowed
 	mustRelease(t, mustBegin(t, c.Once("b").WithQuota("bert", 3, time.Hour), AcquireOptions{}).Lease)
 
 	mustRecord(t, mustBegin(t, once(1, time.Hour), AcquireOptions{}), "done", time.Hour)
-	b.forgetMember(t)
+	fx.forgetMember(t)
 	wantRecord(t, once(1, time.Hour), "done") // a record needs no quota
 	mustRelease(t, mustBegin(t, once(3, time.Millisecond), AcquireOptions{}).Lease)
 	eventually(t, "the short one to stop counting", func() bool {
@@ -38,18 +38,18 @@ func TestOnce_Quota(t *testing.T) {
 		return r.lease != nil
 	})
 	for _, key := range []string{"{anna}:counted", "{bert}:counted"} {
-		if left := b.pttl(t, key); left <= 0 || left > time.Hour {
+		if left := fx.pttl(t, key); left <= 0 || left > time.Hour {
 			t.Errorf("%s lives for %v", key, left)
 		}
-		b.rdb.Del(bg, key)
+		fx.rdb.Del(bg, key)
 	}
-	b.forget(t, "a1")
+	fx.deleteRecord(t, "a1")
 }
 
 // forgetMember takes one name from the quota of anna.
-func (b *bundle) forgetMember(t *testing.T) {
+func (fx *redisFixture) forgetMember(t *testing.T) {
 	t.Helper()
-	if n := b.rdb.ZPopMin(bg, "{anna}:counted").Val(); len(n) != 1 {
+	if n := fx.rdb.ZPopMin(bg, "{anna}:counted").Val(); len(n) != 1 {
 		t.Fatal("nothing counts")
 	}
 }
@@ -57,21 +57,21 @@ func (b *bundle) forgetMember(t *testing.T) {
 // If Redis does not answer about the quota, the lock is free again, and the caller is told.
 func TestOnce_QuotaUnknown(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	rule := proxy.OnMatch(1, runs(onceCountScript), redistest.ReplyWith("-ERR not now\r\n"))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	rule := proxy.OnMatch(1, runsScript(onceCountScript), redistest.ReplyWith("-ERR not now\r\n"))
 	r := acquireOnce(bg, c.Once("a").WithMarker(running, time.Hour).WithQuota("anna", 3, time.Hour), AcquireOptions{})
-	await(t, "Redis to be asked", rule.Hit())
+	mustReceive(t, "Redis to be asked", rule.Hit())
 	if r.err == nil || r.lease != nil {
 		t.Errorf("Acquire: %+v, want an error", r)
 	}
-	eventually(t, "nothing to be left", func() bool { return b.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
+	eventually(t, "nothing to be left", func() bool { return fx.rdb.Exists(bg, "a", "{a}:record").Val() == 0 })
 }
 
 func TestOnce_QuotaRefused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for name, o := range map[string]*Once{
 		"empty":    c.Once("a").WithQuota("", 1, time.Hour),
 		"none":     c.Once("a").WithQuota("anna", 0, time.Hour),
@@ -88,9 +88,9 @@ func TestOnce_QuotaRefused(t *testing.T) {
 // Record finds what Acquire would return, and takes no lock.
 func TestOnce_Record(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a").WithBinding([]byte("a 50"), time.Hour)
 	want := func(o *Once, record string, is error) {
 		t.Helper()
@@ -107,10 +107,10 @@ func TestOnce_Record(t *testing.T) {
 	want(once, "done", nil)
 	want(c.Once("a").WithBinding([]byte("a 70"), time.Hour), "", ErrBound)
 	want(c.Once(""), "", ErrInvalidName)
-	b.wantFields(t, "a", nil)
-	rule := proxy.OnMatch(1, runs(onceLookScript), redistest.ReplyWith("-ERR not now\r\n"))
+	fx.wantFields(t, "a", nil)
+	rule := proxy.OnMatch(1, runsScript(onceLookScript), redistest.ReplyWith("-ERR not now\r\n"))
 	if _, err := once.Record(bg); err == nil {
 		t.Error("Record hides an error of Redis")
 	}
-	await(t, "Redis to be asked", rule.Hit())
+	mustReceive(t, "Redis to be asked", rule.Hit())
 }

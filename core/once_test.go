@@ -58,31 +58,31 @@ func wantRecord(t testing.TB, o *Once, want string) {
 	}
 }
 
-// wantBusy checks that the lock is held.
-func wantBusy(t testing.TB, o *Once) {
+// wantOnceLocked checks that the lock is held.
+func wantOnceLocked(t testing.TB, o *Once) {
 	t.Helper()
 	if r := acquireOnce(bg, o, AcquireOptions{}); !errors.Is(r.err, ErrNotAcquired) || r.lease != nil || r.record != "" {
 		t.Fatalf("Acquire: %+v, want ErrNotAcquired", r)
 	}
 }
 
-// wantStored checks what is in Redis beside the lock, which must be free. A test calls forget at
-// its end.
-func (b *bundle) wantStored(t testing.TB, name, want string, ttl time.Duration) {
+// wantStored checks what is in Redis beside the lock, which must be free. A test calls deleteRecord
+// at its end.
+func (fx *redisFixture) wantStored(t testing.TB, name, want string, ttl time.Duration) {
 	t.Helper()
-	b.wantFields(t, name, nil)
+	fx.wantFields(t, name, nil)
 	key := "{" + name + "}:record"
-	if got := b.rdb.HGet(bg, key, "record").Val(); got != want {
+	if got := fx.rdb.HGet(bg, key, "record").Val(); got != want {
 		t.Fatalf("stored: %q, want %q", got, want)
 	}
-	if left := b.pttl(t, key); want != "" && (left > ttl || left < ttl-patience) {
+	if left := fx.pttl(t, key); want != "" && (left > ttl || left < ttl-patience) {
 		t.Errorf("the record has %v to live, want %v", left, ttl)
 	}
 }
 
-func (b *bundle) forget(t testing.TB, name string) {
+func (fx *redisFixture) deleteRecord(t testing.TB, name string) {
 	t.Helper()
-	if err := b.rdb.Del(bg, "{"+name+"}:record").Err(); err != nil {
+	if err := fx.rdb.Del(bg, "{"+name+"}:record").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -93,31 +93,31 @@ func TestOnce_RoundTrips(t *testing.T) {
 	for _, marker := range []bool{false, true} {
 		t.Run(fmt.Sprintf("marker %v", marker), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
-			defer b.forget(t, "a")
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
+			defer fx.deleteRecord(t, "a")
 			once := c.Once("a")
 			if marker {
 				once = once.WithMarker([]byte("running"), time.Hour)
 			}
-			commands := counter(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
+			commands := countCommands(proxy, func(args []string) bool { return strings.HasPrefix(args[0], "EVAL") })
 			lease := mustBegin(t, once, AcquireOptions{})
 			mustRecord(t, lease, "done", time.Hour)
 			if n := commands(); n != 2 {
 				t.Errorf("a first run costs %d commands", n)
 			}
-			l := b.listen(t, kinds.Plain.Channel("a", ""))
+			l := fx.subscribe(t, kinds.Plain.Channel("a", ""))
 			for range 10 {
 				wantRecord(t, once, "done")
-				b.wantFields(t, "a", nil)
+				fx.wantFields(t, "a", nil)
 			}
 			if n := commands(); n != 2+10 {
 				t.Errorf("10 replays cost %d commands", n-2)
 			}
-			if got := l.heard(t); len(got) != 0 {
+			if got := l.messages(t); len(got) != 0 {
 				t.Errorf("a replay has published %q", got)
 			}
-			l.done(t)
+			l.close(t)
 		})
 	}
 }
@@ -126,19 +126,19 @@ func TestOnce_RoundTrips(t *testing.T) {
 // message about the release comes before the reply.
 func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never), commandTimeout(patience))
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a")
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	waiters := waitForRecord(t, c, once, 100)
-	listened(t, c, "a")
-	commands := counter(proxy, runs())
-	rule := proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
+	eventuallyAsleep(t, c, "a")
+	commands := countCommands(proxy, runsScript())
+	rule := proxy.OnMatch(1, runsScript(onceRecordScript), redistest.HoldReply)
 	released := make(chan error, 1)
-	before := wakesOf(c, "a")
+	before := wakeCount(c, "a")
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis to have the record", rule.Hit())
+	mustReceive(t, "Redis to have the record", rule.Hit())
 	eventually(t, "the first waiter to see the message", func() bool {
 		e := c.names.open("a")
 		defer e.close()
@@ -148,27 +148,27 @@ func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	})
 	waiters = append(waiters, waitForRecord(t, c, once, 10)...)
 	rule.Release()
-	if err := await(t, "ReleaseWith to return", released); err != nil {
+	if err := mustReceive(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
-	wantAll(t, waiters, "done")
+	wantRecords(t, waiters, "done")
 	if n := commands(); n != 1 {
 		t.Errorf("%d commands for a release and 110 waiters, want 1", n)
 	}
 
 	// Another time the queue is empty when the holder begins to leave.
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	lease = mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
-	rule = proxy.OnMatch(1, runs(onceRecordScript), redistest.HoldReply)
+	rule = proxy.OnMatch(1, runsScript(onceRecordScript), redistest.HoldReply)
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
-	await(t, "Redis to have the record", rule.Hit())
-	b.forget(t, "a") // another attempt would get the lock
+	mustReceive(t, "Redis to have the record", rule.Hit())
+	fx.deleteRecord(t, "a") // another attempt would get the lock
 	waiters = waitForRecord(t, c, once, 10)
 	rule.Release()
-	if err := await(t, "ReleaseWith to return", released); err != nil {
+	if err := mustReceive(t, "ReleaseWith to return", released); err != nil {
 		t.Fatal(err)
 	}
-	wantAll(t, waiters, "done")
+	wantRecords(t, waiters, "done")
 }
 
 // waitForRecord adds n waiters for a held lock.
@@ -187,10 +187,10 @@ func waitForRecordWith(t *testing.T, c *Client, once *Once, n int, wait time.Dur
 	return waiters
 }
 
-func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
+func wantRecords(t *testing.T, waiters []<-chan outcome, want string) {
 	t.Helper()
 	for _, w := range waiters {
-		if r := await(t, "a waiter to be told", w); r.err != nil || r.record != want {
+		if r := mustReceive(t, "a waiter to be told", w); r.err != nil || r.record != want {
 			t.Fatalf("a waiter has got %+v, want the record %q", r, want)
 		}
 	}
@@ -199,27 +199,28 @@ func wantAll(t *testing.T, waiters []<-chan outcome, want string) {
 // Waiters in another process get the record by one message and one command.
 func TestOnce_WaitersOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	holder := b.client(t)
-	c, proxy := b.proxied(t, pollInterval(never), commandTimeout(patience))
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	holder := fx.newLocks(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never), commandTimeout(patience))
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, holder.Once("a"), AcquireOptions{LeaseTime: time.Hour})
 	waiters := waitForRecord(t, c, c.Once("a"), 100)
-	listened(t, c, "a")
-	commands := counter(proxy, runs())
+	eventuallyAsleep(t, c, "a")
+	commands := countCommands(proxy, runsScript())
 	mustRecord(t, lease, "done", time.Hour)
-	wantAll(t, waiters, "done")
+	wantRecords(t, waiters, "done")
 	if n := commands(); n != 1 {
 		t.Errorf("%d commands for 100 waiters, want 1", n)
 	}
 }
 
-// A holder may change its record after it has left it. Those who wait in one process share the bytes.
+// A holder may change its record after it has left it. Those who wait in one process share the
+// bytes.
 func TestOnce_SharedRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	waiters := waitForRecord(t, c, c.Once("a"), 2)
 	mine := []byte("done")
@@ -229,7 +230,7 @@ func TestOnce_SharedRecord(t *testing.T) {
 	copy(mine, "XXXX")
 	var records [][]byte
 	for _, w := range waiters {
-		r := await(t, "a waiter to be told", w)
+		r := mustReceive(t, "a waiter to be told", w)
 		if r.err != nil || r.record != "done" {
 			t.Fatalf("a waiter has got %+v, want the record", r)
 		}
@@ -243,15 +244,15 @@ func TestOnce_SharedRecord(t *testing.T) {
 // Callers that do not wait get a record also while others of their process are asking for it.
 func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+	defer fx.deleteRecord(t, "a")
 	once := c.Once("a")
 	mustRecord(t, mustBegin(t, once, AcquireOptions{}), "done", time.Hour)
 
-	rule := proxy.OnMatch(1, runs(onceAcquireScript), redistest.HoldReply)
+	rule := proxy.OnMatch(1, runsScript(onceAcquireScript), redistest.HoldReply)
 	first := acquireOnceAsync(bg, once, AcquireOptions{})
-	await(t, "the first to ask", rule.Hit())
+	mustReceive(t, "the first to ask", rule.Hit())
 	wantRecord(t, once, "done")
 	second := acquireOnceAsync(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
 	eventually(t, "the second to wait", func() bool { return c.Stats().Waiting == 2 })
@@ -259,34 +260,34 @@ func TestOnce_TheQueueDoesNotHideTheRecord(t *testing.T) {
 		t.Errorf("one too many: %+v", r)
 	}
 	rule.Release()
-	wantAll(t, []<-chan outcome{first, second}, "done")
+	wantRecords(t, []<-chan outcome{first, second}, "done")
 
 	// Without a record, they hear what they would hear of any lock.
-	b.forget(t, "a")
+	fx.deleteRecord(t, "a")
 	lease := mustBegin(t, once, AcquireOptions{})
 	waiters := waitForRecord(t, c, once, 1)
-	wantBusy(t, once)
+	wantOnceLocked(t, once)
 	if r := acquireOnce(bg, once, AcquireOptions{WaitTime: patience, MaxWaiters: 1}); !errors.Is(r.err, ErrTooManyWaiters) {
 		t.Errorf("one too many: %+v", r)
 	}
 	mustRecord(t, lease, "done", time.Hour)
-	wantAll(t, waiters, "done")
+	wantRecords(t, waiters, "done")
 }
 
 // A waiter for the plain lock of the same name gets the lock, and not the record.
 func TestOnce_PlainLock(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	defer fx.deleteRecord(t, "a")
 	lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 	plain := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "it to wait", func() bool { return c.Stats().Waiting == 1 })
 	waiters := append(waitOneMore(t, c, 2), waitOneMore(t, c, 3)...)
 	mustRecord(t, lease, "done", time.Hour)
-	wantAll(t, waiters, "done")
-	next := mustGet(t, "the waiter to be handed the lock", plain)
-	wantBusy(t, c.Once("a")) // the lock comes first
+	wantRecords(t, waiters, "done")
+	next := mustReceiveLease(t, "the waiter to be handed the lock", plain)
+	wantOnceLocked(t, c.Once("a")) // the lock comes first
 	wantErr(t, "ReleaseWith of a plain lock", (&OnceLease{next}).ReleaseWith(bg, []byte("x"), time.Hour), ErrInvalidOptions)
 	mustRelease(t, next)
 	wantRecord(t, c.Once("a"), "done")
@@ -302,11 +303,11 @@ func waitOneMore(t *testing.T, c *Client, total int) []<-chan outcome {
 // When a holder fails the next waiter runs, and the rest gets its record.
 func TestOnce_Failure(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	defer b.forget(t, "a")
+	fx := newRedis(t)
+	defer fx.deleteRecord(t, "a")
 	var clients []*Client
 	for range 3 {
-		clients = append(clients, b.client(t))
+		clients = append(clients, fx.newLocks(t))
 	}
 	var runs, failures, replays atomic.Int64
 	var callers sync.WaitGroup

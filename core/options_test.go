@@ -52,10 +52,10 @@ func TestOptionsDefaults(t *testing.T) {
 // Acquire names the field of AcquireOptions that it refuses, and sends nothing.
 func TestAcquireOptions_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	commands := counter(proxy, runs())
-	held := mustAcquire(t, c, "held", AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	commands := countCommands(proxy, runsScript())
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
 	for field, opts := range map[string][]AcquireOptions{
 		"WaitTime":   {{WaitTime: -2}, {WaitTime: -time.Second}, {WaitTime: math.MinInt64}},
 		"LeaseTime":  {{LeaseTime: -1}, {LeaseTime: -time.Second}, {LeaseTime: 1}, {LeaseTime: time.Millisecond - 1}},
@@ -80,10 +80,10 @@ func TestAcquireOptions_Refused(t *testing.T) {
 func TestOptions_LongestDurations(t *testing.T) {
 	t.Parallel()
 	const forever = time.Duration(math.MaxInt64)
-	b := newBundle(t)
-	c := b.client(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: forever})
-	wantErr(t, "another's Acquire", second(c.Lock("a")), ErrNotAcquired)
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(forever), commandTimeout(forever), watchdogTimeout(forever))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: forever})
+	wantErr(t, "another's Acquire", tryAcquire(c.Lock("a")), ErrNotAcquired)
 	for what, d := range map[string]time.Duration{
 		"a waiter's first pause":             untilExpiry(forever, c.reliedPause(false)),
 		"a waiter's pause":                   untilExpiry(forever, c.reliedPause(true)),
@@ -109,7 +109,7 @@ func TestOptions_LongestDurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustRelease(t, lease)
-	next := mustGet(t, "the waiter to get it", result)
+	next := mustReceiveLease(t, "the waiter to get it", result)
 	if err := next.Extend(bg, time.Minute); !errors.Is(err, ErrInvalidOptions) {
 		t.Errorf("Extend of a watchdog lease: %v", err)
 	}
@@ -119,15 +119,15 @@ func TestOptions_LongestDurations(t *testing.T) {
 // The shortest lease is one millisecond. It is granted or comes too late, and leaves nothing.
 func TestAcquireOptions_ShortestLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for range 50 {
 		lease, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Millisecond, WaitTime: patience})
 		if err != nil {
 			wantErr(t, "Acquire", err, claim.ErrLate)
 			continue
 		}
-		await(t, "the lease to end", lease.Done())
+		mustReceive(t, "the lease to end", lease.Done())
 		wantErr(t, "Err", lease.Err(), ErrLockLost)
 	}
 }
@@ -135,9 +135,9 @@ func TestAcquireOptions_ShortestLease(t *testing.T) {
 // Names that cannot work are refused before anything is sent, with a short error.
 func TestNames_Refused(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	commands := counter(proxy, runs())
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	commands := countCommands(proxy, runsScript())
 	for title, name := range map[string]string{
 		"empty":         "",
 		"a byte over":   strings.Repeat("x", maxNameLen+1),
@@ -169,28 +169,28 @@ func TestNames_Refused(t *testing.T) {
 // every kind of lock. A single server takes it.
 func TestNames_CrossSlots(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	nowhere := []string{"127.0.0.1:1"}
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: nowhere})
 	t.Cleanup(func() { _ = cluster.Close() })
-	c := newLooseClient(t, cluster)
-	mapped := newLooseClient(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
-	single := b.client(t)
+	c := newUncheckedLocks(t, cluster)
+	mapped := newUncheckedLocks(t, cluster, func(o *Options) { o.NameMapper = func(name string) string { return "{" + name } })
+	single := fx.newLocks(t)
 	for kindName, kind := range lockKinds {
 		for _, name := range []string{"a{b", "{}a", "}a", "a}b", "{}{a}"} {
-			err := second(kind.lock(c, name))
+			err := tryAcquire(kind.lock(c, name))
 			wantErr(t, kindName+" "+name, err, ErrInvalidName)
 			if !strings.Contains(err.Error(), "{order}:42") || strings.Contains(err.Error(), name) {
 				t.Errorf("%s %q: %v", kindName, name, err)
 			}
-			mustRelease(t, mustTake(t, bg, kind.lock(single, name), AcquireOptions{}))
+			mustRelease(t, mustAcquire(t, bg, kind.lock(single, name), AcquireOptions{}))
 		}
 		for _, name := range []string{"a", "{a}b", "a{b}}", "}{a}"} {
 			if err := c.checkSlot(name); err != nil {
 				t.Errorf("%s %q: %v", kindName, name, err)
 			}
 		}
-		wantErr(t, kindName+" with a mapper that leaves a brace open", second(kind.lock(mapped, "a")), ErrInvalidName)
+		wantErr(t, kindName+" with a mapper that leaves a brace open", tryAcquire(kind.lock(mapped, "a")), ErrInvalidName)
 	}
 	for _, c := range []*Client{c, mapped} {
 		mustClose(t, c)
@@ -200,9 +200,9 @@ func TestNames_CrossSlots(t *testing.T) {
 // The mapper makes the key. Errors, events and Name have the name.
 func TestNames_Mapper(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var events eventLog
-	c := b.client(t, events.observe, func(o *Options) {
+	c := fx.newLocks(t, events.observe, func(o *Options) {
 		o.NameMapper = func(name string) string {
 			if name == "nothing" {
 				return ""
@@ -210,9 +210,9 @@ func TestNames_Mapper(t *testing.T) {
 			return "shop:" + name
 		}
 	})
-	l := b.listen(t, "redisson_lock__channel:{shop:a}")
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	b.wantFields(t, "shop:a", map[string]string{holdOf(lease).wire: "1"})
+	l := fx.subscribe(t, "redisson_lock__channel:{shop:a}")
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fx.wantFields(t, "shop:a", map[string]string{holdOf(lease).wire: "1"})
 	if lease.Name() != "a" {
 		t.Errorf("Name %q, want a", lease.Name())
 	}
@@ -224,18 +224,18 @@ func TestNames_Mapper(t *testing.T) {
 	if locked, err := c.Lock("a").IsLocked(bg); !locked || err != nil {
 		t.Errorf("IsLocked: %v, %v", locked, err)
 	}
-	wantHeldByOther(t, b.client(t), "shop:a")
+	wantHeldByOther(t, fx.newLocks(t), "shop:a")
 	mustRelease(t, lease)
-	if got := fmt.Sprint(l.heard(t)); got != "[0]" {
+	if got := fmt.Sprint(l.messages(t)); got != "[0]" {
 		t.Errorf("published %s", got)
 	}
-	l.done(t)
+	l.close(t)
 	for _, e := range events.list() {
 		if e.Name != "a" {
 			t.Errorf("event %+v", e)
 		}
 	}
-	err = second(c.Lock("nothing"))
+	err = tryAcquire(c.Lock("nothing"))
 	wantErr(t, "a name that is mapped to nothing", err, ErrInvalidName)
 	if err == nil || !strings.Contains(err.Error(), "NameMapper") {
 		t.Errorf("%v does not say why", err)

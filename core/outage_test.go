@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -25,19 +26,19 @@ type absence struct {
 
 const refusals = 3
 
-var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
-	"no connection": func(b *bundle, t *testing.T) (*Client, *absence) {
-		b.loadScripts(t)
+var outages = map[string]func(fx *redisFixture, t *testing.T) (*Client, *absence){
+	"no connection": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		fx.loadScripts(t)
 		d := &downtime{}
-		proxy := b.srv.Proxy(t)
+		proxy := fx.srv.Proxy(t)
 		rdb := proxy.ClientWith(t, func(o *redis.Options) {
 			o.Dialer, o.DialerRetries = d.dial, 1
 			o.PoolSize = 1 // then the library returns an old dial error until it has dialed again by itself
 		})
 		rdb.AddHook(d)
-		return b.clientOn(t, rdb, pollInterval(time.Hour)), &absence{
+		return fx.newLocksOn(t, rdb, pollInterval(time.Hour)), &absence{
 			begin: func() {
-				quiet(func() int { return proxy.Count("") }) // connections are dialed in the background
+				waitUntilStable(func() int { return proxy.Count("") }) // connections are dialed in the background
 				d.left.Store(refusals)
 				proxy.Cut()
 				proxy.Restore()
@@ -45,12 +46,12 @@ var outages = map[string]func(b *bundle, t *testing.T) (*Client, *absence){
 			refused: func() int { return int(refusals - max(0, d.left.Load())) },
 		}
 	},
-	"a replica without its master": func(b *bundle, t *testing.T) (*Client, *absence) {
-		c, proxy := b.proxied(t, pollInterval(time.Hour))
+	"a replica without its master": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
 		return c, refuseBy(proxy, "-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.\r\n")
 	},
-	"a cluster without a master": func(b *bundle, t *testing.T) (*Client, *absence) {
-		c, proxy := b.proxied(t, pollInterval(time.Hour))
+	"a cluster without a master": func(fx *redisFixture, t *testing.T) (*Client, *absence) {
+		c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
 		return c, refuseBy(proxy, "-CLUSTERDOWN The cluster is down\r\n")
 	},
 }
@@ -98,7 +99,7 @@ func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 	return &absence{
 		begin: func() {
 			left.Store(refusals)
-			proxy.OnEvery(func(args []string) bool { return runs()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(reply))
+			proxy.OnEvery(func(args []string) bool { return runsScript()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(reply))
 		},
 		refused: func() int { return int(refusals - max(0, left.Load())) },
 	}
@@ -109,22 +110,22 @@ func refuseBy(proxy *redistest.Proxy, reply string) *absence {
 func TestRedisIsAwayForAMoment(t *testing.T) {
 	t.Parallel()
 	for name, outageOf := range outages {
-		for what, test := range map[string]func(t *testing.T, b *bundle, c *Client, o *absence){
-			"release": func(t *testing.T, b *bundle, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{})
+		for what, test := range map[string]func(t *testing.T, fx *redisFixture, c *Client, o *absence){
+			"release": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 				o.begin()
 				mustRelease(t, lease)
-				b.wantFree(t, "a")
+				fx.wantFree(t, "a")
 			},
-			"release of a level": func(t *testing.T, b *bundle, c *Client, o *absence) {
-				outer := mustAcquire(t, c, "a", AcquireOptions{})
-				inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+			"release of a level": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
+				outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+				inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 				o.begin()
 				mustRelease(t, inner)
-				wantCount(t, outer.Context(), c.Lock("a"), 1)
+				wantHoldCount(t, outer.Context(), c.Lock("a"), 1)
 				mustRelease(t, outer)
 			},
-			"release with a record": func(t *testing.T, b *bundle, c *Client, o *absence) {
+			"release with a record": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
 				lease := mustBegin(t, c.Once("a"), AcquireOptions{})
 				o.begin()
 				if err := lease.ReleaseWith(bg, []byte("done"), time.Hour); err != nil {
@@ -133,10 +134,10 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				if r := acquireOnce(bg, c.Once("a"), AcquireOptions{}); r.record != "done" {
 					t.Errorf("the record is %+v", r)
 				}
-				b.rdb.FlushAll(bg)
+				fx.rdb.FlushAll(bg)
 			},
-			"hand-over": func(t *testing.T, b *bundle, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{})
+			"hand-over": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
 					e := c.names.open("a")
@@ -145,18 +146,18 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				})
 				o.begin()
 				mustRelease(t, lease)
-				mustRelease(t, mustGet(t, "the waiter to be handed the lock", waiting))
+				mustRelease(t, mustReceiveLease(t, "the waiter to be handed the lock", waiting))
 			},
-			"extension": func(t *testing.T, b *bundle, c *Client, o *absence) {
-				lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+			"extension": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
+				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 				o.begin()
 				if err := lease.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
 				}
 				mustRelease(t, lease)
 			},
-			"acquire": func(t *testing.T, b *bundle, c *Client, o *absence) {
-				mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+			"acquire": func(t *testing.T, fx *redisFixture, c *Client, o *absence) {
+				mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 				o.begin()
 				for i := range refusals {
 					lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience})
@@ -172,9 +173,9 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 		} {
 			t.Run(what+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				b := newBundle(t)
-				c, o := outageOf(b, t)
-				test(t, b, c, o)
+				fx := newRedis(t)
+				c, o := outageOf(fx, t)
+				test(t, fx, c, o)
 				if n := o.refused(); n < refusals {
 					t.Errorf("%d commands were refused, want %d at least", n, refusals)
 				}
@@ -186,11 +187,11 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 // A release fails after CommandTimeout, and goes on in the background.
 func TestRedisStaysAway(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = time.Second
-	c, proxy := b.proxied(t, commandTimeout(timeout))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	rule := proxy.OnEvery(runs(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	rule := proxy.OnEvery(runsScript(), redistest.ReplyWith("-READONLY You can't write against a read only replica.\r\n"))
 	began := time.Now()
 	err := lease.Release(bg)
 	took := time.Since(began)
@@ -199,7 +200,7 @@ func TestRedisStaysAway(t *testing.T) {
 		t.Errorf("Release: %v after %s", err, took)
 	}
 	rule.Remove()
-	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be released", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // releaseSoon releases a lease of a client with a short CommandTimeout. On a busy machine it may not
@@ -226,12 +227,12 @@ func retrying(n *atomic.Int64) func(*Options) {
 func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
-		b := newBundle(t)
+		fx := newRedis(t)
 		var retries atomic.Int64
-		c, proxy := b.proxied(t, retrying(&retries), commandTimeout(time.Second))
-		holder := mustTake(t, bg, kind.rival(b.client(t), "a"), AcquireOptions{})
+		c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(time.Second))
+		holder := mustAcquire(t, bg, kind.rival(fx.newLocks(t), "a"), AcquireOptions{})
 		before := acquireAsync(bg, kind.lock(c, "a"), forever)
-		eventually(t, "the waiter to sleep", func() bool { return sleeping(c, "a") == 1 })
+		eventually(t, "the waiter to sleep", func() bool { return sleepingWaiters(c, "a") == 1 })
 		proxy.Cut()
 		during := merge(acquireAsync(bg, kind.lock(c, "b"), forever), acquireAsync(bg, kind.lock(c, "b"), forever))
 		eventually(t, "four retries", func() bool { return retries.Load() >= 4 })
@@ -243,9 +244,9 @@ func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 		}
 		mustRelease(t, holder) // its message is missed
 		proxy.Restore()
-		releaseSoon(t, mustGet(t, "the waiter that came before the outage", before))
+		releaseSoon(t, mustReceiveLease(t, "the waiter that came before the outage", before))
 		for range 2 {
-			releaseSoon(t, mustGet(t, "those that came during the outage", during))
+			releaseSoon(t, mustReceiveLease(t, "those that came during the outage", during))
 		}
 	})
 }
@@ -272,17 +273,17 @@ func TestWaitForever_Replies(t *testing.T) {
 	} {
 		t.Run(strings.Fields(reply)[0], func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			var retries atomic.Int64
 			timeout := 200 * time.Millisecond // for what is repeated until then
 			if !passes {
 				timeout = patience
 			}
-			c, proxy := b.proxied(t, retrying(&retries), commandTimeout(timeout))
-			rule := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
+			c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(timeout))
+			rule := proxy.OnEvery(runsScript(acquireScript), redistest.ReplyWith("-"+reply+"\r\n"))
 			result := acquireAsync(bg, c.Lock("a"), forever)
 			if !passes {
-				r := await(t, "the caller to be told", result)
+				r := mustReceive(t, "the caller to be told", result)
 				if r.err == nil || retries.Load() != 0 {
 					t.Fatalf("%v after %d retries", r.err, retries.Load())
 				}
@@ -290,7 +291,7 @@ func TestWaitForever_Replies(t *testing.T) {
 			}
 			eventually(t, "a retry", func() bool { return retries.Load() >= 3 })
 			rule.Remove()
-			releaseSoon(t, mustGet(t, "the waiter", result))
+			releaseSoon(t, mustReceiveLease(t, "the waiter", result))
 		})
 	}
 }
@@ -298,19 +299,19 @@ func TestWaitForever_Replies(t *testing.T) {
 // The end of its context ends the wait during an outage, and so does Close.
 func TestWaitForever_EndsInAnOutage(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
 	var retries atomic.Int64
-	c := newLooseClient(t, proxy.Client(t), retrying(&retries), commandTimeout(200*time.Millisecond))
+	c := newUncheckedLocks(t, proxy.Client(t), retrying(&retries), commandTimeout(200*time.Millisecond))
 	proxy.Cut()
 	ctx, cancel := context.WithCancel(bg)
 	leaving := acquireAsync(ctx, c.Lock("a"), forever)
 	staying := acquireAsync(bg, c.Lock("b"), forever)
 	eventually(t, "retries", func() bool { return retries.Load() >= 4 })
 	cancel()
-	wantErr(t, "the one whose context ends", await(t, "it to leave", leaving).err, context.Canceled)
+	wantErr(t, "the one whose context ends", mustReceive(t, "it to leave", leaving).err, context.Canceled)
 	mustClose(t, c)
-	wantErr(t, "the other one", await(t, "it to end", staying).err, ErrClosed)
+	wantErr(t, "the other one", mustReceive(t, "it to end", staying).err, ErrClosed)
 }
 
 // A MultiLock outlasts an outage of the first server and of another one.
@@ -320,14 +321,14 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 		t.Run(cut, func(t *testing.T) {
 			t.Parallel()
 			var retries atomic.Int64
-			up, down := newBundle(t), newBundle(t)
+			up, down := newRedis(t), newRedis(t)
 			proxy := down.srv.Proxy(t)
 			var refused atomic.Int64
 			count := func(o *Options) {
 				o.Observer.NotAcquired = func(context.Context, Event) { refused.Add(1) }
 			}
-			away := down.clientOn(t, proxy.Client(t), retrying(&retries), count, commandTimeout(200*time.Millisecond))
-			here := up.client(t)
+			away := down.newLocksOn(t, proxy.Client(t), retrying(&retries), count, commandTimeout(200*time.Millisecond))
+			here := up.newLocks(t)
 			proxy.Cut()
 			other := map[string]string{"a": "b", "b": "a"}[cut]
 			result := acquireAsync(bg, MultiLock(here.Lock(other), away.Lock(cut)), forever)
@@ -337,7 +338,7 @@ func TestWaitForever_SeveralLocks(t *testing.T) {
 				t.Errorf("one that waits for a minute: %v, want the trouble with Redis", err)
 			}
 			proxy.Restore()
-			releaseSoon(t, mustGet(t, "all the locks", result))
+			releaseSoon(t, mustReceiveLease(t, "all the locks", result))
 		})
 	}
 }
@@ -348,17 +349,17 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 	const denied = "-NOPERM User limited has no permissions to run the 'evalsha' command\r\n"
 	var members []Locker
 	for i := range 3 {
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
 		if i < 2 {
-			proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(denied))
+			proxy.OnEvery(runsScript(acquireScript), redistest.ReplyWith(denied))
 		}
 		members = append(members, c.Lock("a"))
 	}
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	rw := c.ReadWriteLock("a")
-	read := mustTake(t, bg, rw.Read(), AcquireOptions{})
+	read := mustAcquire(t, bg, rw.Read(), AcquireOptions{})
 	for what, test := range map[string]struct {
 		ctx  context.Context
 		lock Locker
@@ -368,7 +369,7 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 		"no permission for two of three":   {bg, RedLock(members...), "NOPERM"},
 		"the write side beside a reader's": {read.Context(), MultiLock(rw.Write(), c.Lock("b")), ErrUpgrade.Error()},
 	} {
-		r := await(t, what, acquireAsync(test.ctx, test.lock, forever))
+		r := mustReceive(t, what, acquireAsync(test.ctx, test.lock, forever))
 		if r.err == nil || !strings.Contains(r.err.Error(), strings.TrimPrefix(test.want, "reqlock: ")) {
 			t.Errorf("%s: %v, want %s", what, r.err, test.want)
 		}
@@ -380,8 +381,8 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 // the lock that it asks for. They are fenced: the commands of plain locks may go out as one.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	first, second := "a", ""
 	for i := 0; second == ""; i++ {
 		if name := fmt.Sprint("b", i); c.names.shard(name) == c.names.shard(first) {
@@ -390,13 +391,13 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	var waiters []<-chan acquired
+	var waiters []<-chan acquireResult
 	for name, reply := range map[string]string{first: "-READONLY of the first\r\n", second: "-OOM of the second\r\n"} {
 		proxy.OnEvery(func(args []string) bool {
-			return runs(fencedAcquireScript)(args) && slices.Contains(args, name)
+			return runsScript(fencedAcquireScript)(args) && slices.Contains(args, name)
 		}, redistest.ReplyWith(reply))
 		waiters = append(waiters, acquireAsync(ctx, c.FencedLock(name), forever))
-		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleeping(c, name) == 1 })
+		eventually(t, "the waiter for "+name+" to sleep", func() bool { return sleepingWaiters(c, name) == 1 })
 	}
 	for name, want := range map[string]string{first: "of the first", second: "of the second"} {
 		_, err := c.FencedLock(name).Acquire(bg, AcquireOptions{})
@@ -406,8 +407,127 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	}
 	cancel()
 	for _, w := range waiters {
-		if r := await(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
+		if r := mustReceive(t, "the waiter to leave", w); !errors.Is(r.err, context.Canceled) {
 			t.Errorf("the waiter: %v", r.err)
 		}
+	}
+}
+
+// When Redis fails, the queued waiters fail together, not after one command timeout each.
+func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
+	t.Parallel()
+	for name, trouble := range map[string]redistest.Action{
+		"no answer":      redistest.DropReply,
+		"an error reply": redistest.ReplyWith("-ERR trouble\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			const timeout = 4 * time.Second
+			c, proxy := fx.newProxiedLocksWith(t, readTimeout(timeout+time.Second), pollInterval(never), commandTimeout(timeout))
+			fx.lockAsStranger(t, 0, "a")
+			var waiters []<-chan acquireResult
+			for range 10 {
+				waiters = append(waiters, startWaiter(t, bg, c, "a", long))
+			}
+			eventuallyAsleep(t, c, "a")
+			letConnectionsIdle(t)
+			rule := proxy.OnMatch(1, runsScript(acquireScript), trouble)
+			proxy.OnMatch(2, runsScript(acquireScript), trouble) // the same attempt, on a new connection
+			begun := time.Now()
+			fx.publishRelease(t, "a")
+			mustReceive(t, "the first waiter's attempt", rule.Hit())
+			var texts []string
+			for _, w := range waiters {
+				got := mustReceive(t, "a waiter to fail", w)
+				if got.err == nil || errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, ErrNotHeld) || errors.Is(got.err, context.DeadlineExceeded) {
+					t.Fatalf("%+v, want the error of Redis", got)
+				}
+				texts = append(texts, got.err.Error())
+			}
+			if took := time.Since(begun); took > 3*timeout {
+				t.Errorf("the waiters failed after %s, the command timeout is %s", took, timeout)
+			}
+			for _, text := range texts {
+				if text != texts[0] {
+					t.Errorf("waiters failed with %q and %q, want the same error", text, texts[0])
+				}
+			}
+			fx.deleteKeys(t, "a")
+		})
+	}
+}
+
+// A waiter that comes after a failed attempt was sent makes its own attempt.
+func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocksWith(t, readTimeout(5*time.Second), pollInterval(never), commandTimeout(4*time.Second))
+	fx.lockAsStranger(t, 0, "a", "b")
+	elsewhere := startWaiter(t, bg, c, "b", long)
+	first := startWaiter(t, bg, c, "a", long)
+	second := startWaiter(t, bg, c, "a", long)
+	eventuallyAsleep(t, c, "a", "b")
+	letConnectionsIdle(t)
+	lost := proxy.OnMatch(1, runsScript(acquireScript), redistest.DropReply)
+	proxy.OnMatch(2, runsScript(acquireScript), redistest.DropReply) // the same attempt, on a new connection
+	fx.publishRelease(t, "a")
+	mustReceive(t, "the first waiter's attempt", lost.Hit())
+	third := startWaiter(t, bg, c, "a", long)
+	for _, w := range []<-chan acquireResult{first, second} {
+		if got := mustReceive(t, "a waiter to fail", w); got.err == nil {
+			t.Fatal("a waiter got a lock that is held")
+		}
+	}
+	fx.deleteKeys(t, "a", "b")
+	fx.publishRelease(t, "a")
+	fx.publishRelease(t, "b")
+	mustRelease(t, mustReceiveLease(t, "the later waiter's lease", third))
+	mustRelease(t, mustReceiveLease(t, "the lease on the other name", elsewhere))
+}
+
+// Redis dies under a thousand waiters. All fail within one command timeout of the poll that
+// noticed.
+func TestOutage_AThousandWaiters(t *testing.T) {
+	t.Parallel()
+	const n, poll, timeout = 1000, time.Second, 4 * time.Second
+	for _, test := range []struct {
+		name      string
+		end, back func(*redistest.Server, testing.TB)
+	}{
+		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
+		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			c := fx.newLocks(t, pollInterval(poll), commandTimeout(timeout))
+			fx.lockAsStranger(t, 0, "a")
+			errs := make(chan error, n)
+			var wg sync.WaitGroup
+			for range n {
+				wg.Go(func() {
+					_, err := c.Lock("a").Acquire(bg, long)
+					errs <- err
+				})
+			}
+			eventually(t, "all waiters", func() bool { return c.Stats().Waiting == n })
+			begun := time.Now()
+			test.end(fx.srv, t)
+			wg.Wait()
+			if took := time.Since(begun); took > 5*(poll+timeout) {
+				t.Errorf("the last waiter failed after %s", took)
+			} else {
+				t.Logf("the last waiter failed after %s", took)
+			}
+			close(errs)
+			for err := range errs {
+				if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("%v, want the error of Redis", err)
+				}
+			}
+			test.back(fx.srv, t)
+			fx.deleteKeys(t, "a")
+		})
 	}
 }

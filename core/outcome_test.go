@@ -24,19 +24,19 @@ func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			limited := b.user(t, rules...)
-			holder := b.clientOn(t, limited)
-			waiter := b.client(t, pollInterval(100*time.Millisecond))
+			fx := newRedis(t)
+			limited := fx.newUser(t, rules...)
+			holder := fx.newLocksOn(t, limited)
+			waiter := fx.newLocks(t, pollInterval(100*time.Millisecond))
 			if err := limited.Publish(bg, wire.LockChannel("a"), "0").Err(); !redis.HasErrorPrefix(err, "NOPERM") {
 				t.Fatalf("PUBLISH: %v, want NOPERM", err)
 			}
 
-			lease := mustAcquire(t, holder, "a", AcquireOptions{})
+			lease := mustAcquire(t, bg, holder.Lock("a"), AcquireOptions{})
 			next := acquireAsync(bg, waiter.Lock("a"), AcquireOptions{WaitTime: patience})
 			eventually(t, "the waiter to subscribe", func() bool { return waiter.Stats().Channels == 1 })
 			mustRelease(t, lease)
-			r := await(t, "the waiter to get the lock", next)
+			r := mustReceive(t, "the waiter to get the lock", next)
 			if r.err != nil {
 				t.Fatal(r.err)
 			}
@@ -53,26 +53,26 @@ func TestRelease_WithoutPermissionToPublish(t *testing.T) {
 // keep their locks and can release them.
 func TestFullRedis(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(6*time.Second))
-	held := mustAcquire(t, c, "held", AcquireOptions{})
-	b.loadScripts(t)
-	if err := b.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
+	fx.loadScripts(t)
+	if err := fx.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	lease, err := c.Lock("new").Acquire(bg, AcquireOptions{})
 	if err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Fatalf("Acquire on a full Redis: %v, %v; want OOM", lease, err)
 	}
-	b.eventuallyRenewed(t, "held")
+	fx.eventuallyRenewed(t, "held")
 	wantHeld(t, held)
 	mustRelease(t, held)
-	b.wantFields(t, "held", nil)
-	b.wantFields(t, "new", nil)
-	if err := b.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
+	fx.wantFields(t, "held", nil)
+	fx.wantFields(t, "new", nil)
+	if err := fx.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	again := mustAcquire(t, c, "new", AcquireOptions{})
+	again := mustAcquire(t, bg, c.Lock("new"), AcquireOptions{})
 	mustRelease(t, again)
 }
 
@@ -84,23 +84,23 @@ func TestSlotMigration_LocksWork(t *testing.T) {
 	nodes := newMigration(t)
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes.source.Addr()}})
 	t.Cleanup(func() { _ = cluster.Close() })
-	c := newLooseClient(t, cluster, watchdogTimeout(6*time.Second))
-	t.Cleanup(func() { idle(t, c, nodes.from) })
+	c := newUncheckedLocks(t, cluster, watchdogTimeout(6*time.Second))
+	t.Cleanup(func() { checkIdleAndClose(t, c, nodes.from) })
 
 	// All keys are in one slot. Two stay, one moves, and one is created on the target.
-	stays := []*Lease{mustAcquire(t, c, "{slot}stays:1", AcquireOptions{}), mustAcquire(t, c, "{slot}stays:2", AcquireOptions{})}
-	moves := mustAcquire(t, c, "{slot}moves", AcquireOptions{})
+	stays := []*Lease{mustAcquire(t, bg, c.Lock("{slot}stays:1"), AcquireOptions{}), mustAcquire(t, bg, c.Lock("{slot}stays:2"), AcquireOptions{})}
+	moves := mustAcquire(t, bg, c.Lock("{slot}moves"), AcquireOptions{})
 	nodes.begin(t, wire.Slot("{slot}"))
 	nodes.move(t, "{slot}moves")
-	taken := mustAcquire(t, c, "{slot}new", AcquireOptions{})
+	taken := mustAcquire(t, bg, c.Lock("{slot}new"), AcquireOptions{})
 	all := append(stays, moves, taken)
 	for _, lease := range all {
-		inner := mustEnter(t, lease.Context(), c, lease.Name(), AcquireOptions{})
+		inner := mustAcquire(t, lease.Context(), c.Lock(lease.Name()), AcquireOptions{})
 		mustRelease(t, inner)
 	}
 
 	for range 2 {
-		awaitRenewals(t, all...)
+		mustBeRenewed(t, all...)
 	}
 	for _, lease := range all {
 		if err := lease.Release(bg); err != nil {
@@ -170,13 +170,13 @@ func (m *migration) move(t *testing.T, key string) {
 // case Redis granted it.
 func TestReply_OddOnesGrantNothing(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	for _, raw := range []string{"$-1\r\n", "_\r\n", ":0\r\n", ":-1\r\n", "+OK\r\n", "$1\r\n1\r\n", "*0\r\n", "*1\r\n$1\r\n1\r\n", "*2\r\n:1\r\n:1\r\n", "#t\r\n", ",1\r\n", "%0\r\n"} {
 		t.Run(strconv.Quote(raw), func(t *testing.T) {
-			releases := counter(proxy, runs(releaseScript))
-			tries := counter(proxy, runs(acquireScript))
-			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith(raw))
+			releases := countCommands(proxy, runsScript(releaseScript))
+			tries := countCommands(proxy, runsScript(acquireScript))
+			proxy.OnMatch(1, runsScript(acquireScript), redistest.ReplyWith(raw))
 			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if err == nil {
 				t.Fatalf("Acquire succeeded: %s", holdOf(lease).wire)
@@ -195,27 +195,27 @@ func TestReply_OddOnesGrantNothing(t *testing.T) {
 // The holder treats an odd reply neither as success nor as a loss.
 func TestReply_OddOnesToTheHolder(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	for _, raw := range []string{"$-1\r\n", "_\r\n", ":-2\r\n", "+OK\r\n", "*0\r\n", "*1\r\n:1\r\n"} {
 		t.Run(strconv.Quote(raw), func(t *testing.T) {
-			lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+			proxy.OnMatch(1, runsScript(updateScript), redistest.ReplyWith(raw))
 			if _, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{}); err == nil || errors.Is(err, ErrLockLost) {
 				t.Errorf("re-entry: %v, want an error other than ErrLockLost", err)
 			}
-			proxy.OnMatch(1, runs(updateScript), redistest.ReplyWith(raw))
+			proxy.OnMatch(1, runsScript(updateScript), redistest.ReplyWith(raw))
 			if err := lease.Extend(bg, time.Hour); err == nil || errors.Is(err, ErrLockLost) {
 				t.Errorf("Extend: %v, want an error other than ErrLockLost", err)
 			}
 			if err := lease.Err(); err != nil {
 				t.Errorf("an odd reply ended the lease: %v", err)
 			}
-			proxy.OnMatch(1, runs(releaseScript), redistest.ReplyWith(raw))
+			proxy.OnMatch(1, runsScript(releaseScript), redistest.ReplyWith(raw))
 			if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 				t.Errorf("Release: %v, want an error other than ErrNotHeld", err)
 			}
-			eventually(t, "the release in the background", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the release in the background", func() bool { return len(fx.hash(t, "a")) == 0 })
 			eventually(t, "the clean-ups to end", func() bool { return c.Stats().Cleanups == 0 })
 		})
 	}
@@ -224,9 +224,9 @@ func TestReply_OddOnesToTheHolder(t *testing.T) {
 // A refusal carries the holder's time to live.
 func TestReply_RefusalCarriesTTL(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	var held *NotAcquiredError
 	if !errors.As(err, &held) || held.TTL > time.Hour || held.TTL < time.Hour-patience {
@@ -234,7 +234,7 @@ func TestReply_RefusalCarriesTTL(t *testing.T) {
 	}
 	mustRelease(t, lease)
 
-	if err := b.rdb.HSet(bg, "a", "somebody", 1).Err(); err != nil {
+	if err := fx.rdb.HSet(bg, "a", "somebody", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.Lock("a").Acquire(bg, AcquireOptions{})
@@ -245,23 +245,23 @@ func TestReply_RefusalCarriesTTL(t *testing.T) {
 	if !errors.As(err, &held) || held.TTL != -time.Millisecond {
 		t.Errorf("key without expiry, after a wait: %v, TTL %v; want -1ms", err, held.TTL)
 	}
-	b.rdb.Del(bg, "a")
+	fx.rdb.Del(bg, "a")
 }
 
 // If Redis returns an error before it runs the command, the caller gets the error at once. The
 // client has nothing to clean up.
 func TestOutcome_NotExecuted(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	for _, text := range []string{
 		"MOVED 1 127.0.0.1:1", "ASK 1 127.0.0.1:1", "MASTERDOWN Link with MASTER is down",
 		"CLUSTERDOWN The cluster is down", "BUSY Redis is busy running a script.", "WRONGTYPE Operation against a key",
 	} {
 		code, _, _ := strings.Cut(text, " ")
 		t.Run(code, func(t *testing.T) {
-			tries := counter(proxy, runs())
-			proxy.OnMatch(1, runs(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
+			tries := countCommands(proxy, runsScript())
+			proxy.OnMatch(1, runsScript(acquireScript), redistest.ReplyWith("-"+text+"\r\n"))
 			_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
 			if code == "WRONGTYPE" {
 				wantErr(t, "Acquire", err, ErrWrongKind)
@@ -281,21 +281,21 @@ func TestOutcome_NotExecuted(t *testing.T) {
 // After NOSCRIPT the client sends the text of the script. The caller notices nothing.
 func TestOutcome_ScriptFlush(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(6*time.Second))
 	forget := func() {
 		t.Helper()
-		if err := b.rdb.ScriptFlush(bg).Err(); err != nil {
+		if err := fx.rdb.ScriptFlush(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	texts := func() int { return proxy.Count("EVAL") }
 
 	forget()
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	forget()
-	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{})
-	b.wantCount(t, lease, 2)
+	inner := mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{})
+	fx.wantCount(t, lease, 2)
 	forget()
 	n := texts()
 	eventually(t, "a renewal", func() bool { return texts() > n })
@@ -313,9 +313,9 @@ func TestOutcome_ScriptFlush(t *testing.T) {
 	}
 	// Redis knows the scripts again, so the client sends no text twice.
 	unwatched := AcquireOptions{LeaseTime: time.Hour} // no renewal comes in between
-	mustRelease(t, mustAcquire(t, c, "a", unwatched))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), unwatched))
 	n = texts()
-	mustRelease(t, mustAcquire(t, c, "a", unwatched))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), unwatched))
 	if texts() != n {
 		t.Error("the client sent the text of a script that Redis knows")
 	}
@@ -328,23 +328,23 @@ func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 	for _, code := range []string{"TRYAGAIN", "LOADING"} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
 			busy := redistest.ReplyWith("-" + code + " not now\r\n")
 			for n := range 3 {
-				proxy.OnMatch(n+1, runs(), busy)
+				proxy.OnMatch(n+1, runsScript(), busy)
 			}
-			lease := mustAcquire(t, c, "a", AcquireOptions{})
-			b.wantCount(t, lease, 1)
+			lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+			fx.wantCount(t, lease, 1)
 			for n := range 3 {
-				proxy.OnMatch(n+1, runs(), busy)
+				proxy.OnMatch(n+1, runsScript(), busy)
 			}
 			mustRelease(t, lease)
-			b.wantFields(t, "a", nil)
+			fx.wantFields(t, "a", nil)
 
-			short, proxy := b.proxied(t, commandTimeout(timeout))
-			always := proxy.OnEvery(runs(), busy)
-			tries := counter(proxy, runs())
+			short, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
+			always := proxy.OnEvery(runsScript(), busy)
+			tries := countCommands(proxy, runsScript())
 			began := time.Now()
 			_, err := short.Lock("a").Acquire(bg, AcquireOptions{})
 			if err == nil || !strings.Contains(err.Error(), code) {
@@ -369,18 +369,18 @@ func TestOutcome_RetriedUntilTheDeadline(t *testing.T) {
 // one by one and does not repeat the batch.
 func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, watchdogTimeout(6*time.Second))
-	several := func(args []string) bool { return runs(renewScript)(args) && args[2] != "1" }
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(6*time.Second))
+	several := func(args []string) bool { return runsScript(renewScript)(args) && args[2] != "1" }
 	proxy.OnEvery(several, redistest.ReplyWith("-TRYAGAIN not now\r\n"))
-	batches := counter(proxy, several)
-	singles := counter(proxy, func(args []string) bool { return runs(renewScript)(args) && args[2] == "1" })
+	batches := countCommands(proxy, several)
+	singles := countCommands(proxy, func(args []string) bool { return runsScript(renewScript)(args) && args[2] == "1" })
 	var leases []*Lease
 	for i := range 40 {
-		leases = append(leases, mustAcquire(t, c, fmt.Sprint(i), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, c.Lock(fmt.Sprint(i)), AcquireOptions{}))
 	}
 	eventually(t, "ten refused batches", func() bool { return batches() >= 10 })
-	awaitRenewals(t, leases...)
+	mustBeRenewed(t, leases...)
 	// A batch has at least two locks, so two single renewals follow it. The test wants only one: a
 	// slow machine repeats batches, and the locks of the last ones are still to come. A client that
 	// repeats every batch sends dozens of them for each single renewal.
@@ -395,13 +395,13 @@ func TestRenewal_BatchInAMigratingSlot(t *testing.T) {
 // A command that gets no connection was not sent, so the client has nothing to clean up.
 func TestOutcome_NotSent(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	ctx, cancel := context.WithTimeout(bg, patience)
 	defer cancel()
 
 	nowhere := redis.NewClient(&redis.Options{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(t))})
 	defer nowhere.Close()
-	down := b.clientOn(t, nowhere)
+	down := fx.newLocksOn(t, nowhere)
 	if lease, err := down.Lock("a").Acquire(ctx, long); err == nil || ctx.Err() != nil {
 		t.Errorf("Acquire with Redis down: %v, %v; want an error at once", lease, err)
 	}
@@ -409,12 +409,12 @@ func TestOutcome_NotSent(t *testing.T) {
 		t.Errorf("%+v after a command that was not sent, want an idle client", s)
 	}
 
-	crowded := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
+	crowded := fx.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize, o.PoolTimeout = 1, 50*time.Millisecond })
 	conn := crowded.Conn()
 	if err := conn.Ping(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c := b.clientOn(t, crowded)
+	c := fx.newLocksOn(t, crowded)
 	if lease, err := c.Lock("a").Acquire(ctx, AcquireOptions{}); !errors.Is(err, redis.ErrPoolTimeout) {
 		t.Errorf("Acquire without a connection: %v, %v; want ErrPoolTimeout", lease, err)
 	}
@@ -437,17 +437,17 @@ func TestOutcome_Unknown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-			releases := counter(proxy, runs(releaseScript))
-			always := proxy.OnEvery(runs(acquireScript), action)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+			releases := countCommands(proxy, runsScript(releaseScript))
+			always := proxy.OnEvery(runsScript(acquireScript), action)
 			lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 			if err == nil || errors.Is(err, ErrNotAcquired) {
 				t.Fatalf("Acquire: %v, %v", lease, err)
 			}
 			always.Remove()
 			eventually(t, "a release", func() bool { return releases() > 0 })
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 		})
 	}
 }
@@ -455,26 +455,26 @@ func TestOutcome_Unknown(t *testing.T) {
 // A grant costs three calls in Redis. A release to zero and a refusal cost two each.
 func TestScripts_CommandsPerCall(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
-	c, _ := b.proxied(t)
-	holder := mustAcquire(t, c, "held", AcquireOptions{})
-	listens(t, b.rdb, c)
-	eventually(t, "the hold to be verified", func() bool { return b.calls(t)["hmget"] == 1 })
+	fx := newRedisWithInboxes(t)
+	c, _ := fx.newProxiedLocks(t)
+	holder := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
+	eventuallyListening(t, fx.rdb, c)
+	eventually(t, "the hold to be verified", func() bool { return fx.commandCalls(t)["hmget"] == 1 })
 	var lease *Lease
 	for _, tc := range []struct {
 		what string
 		do   func()
 		want map[string]int
 	}{
-		{"grant", func() { lease = mustAcquire(t, c, "a", AcquireOptions{}) }, map[string]int{"pttl": 1, "hset": 1, "pexpire": 1}},
+		{"grant", func() { lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) }, map[string]int{"pttl": 1, "hset": 1, "pexpire": 1}},
 		{"release", func() { mustRelease(t, lease) }, map[string]int{"hdel": 1, "publish": 1}},
 		{"refusal", func() { wantHeldByOther(t, c, "held") }, map[string]int{"pttl": 1, "hmget": 1}},
 	} {
-		if err := b.rdb.ConfigResetStat(bg).Err(); err != nil {
+		if err := fx.rdb.ConfigResetStat(bg).Err(); err != nil {
 			t.Fatal(err)
 		}
 		tc.do()
-		got := b.calls(t)
+		got := fx.commandCalls(t)
 		delete(got, "config|resetstat")
 		if got["evalsha"] != 1 {
 			t.Errorf("%s: %d scripts, want 1", tc.what, got["evalsha"])
@@ -487,11 +487,12 @@ func TestScripts_CommandsPerCall(t *testing.T) {
 	mustRelease(t, holder)
 }
 
-// calls counts the commands that Redis ran, inside and outside of scripts. It leaves out INFO and
-// the commands that open a connection, with which the client may be busy in the background.
-func (b *bundle) calls(t testing.TB) map[string]int {
+// commandCalls counts the commands that Redis ran, inside and outside of scripts. It leaves out
+// INFO and the commands that open a connection, with which the client may be busy in the
+// background.
+func (fx *redisFixture) commandCalls(t testing.TB) map[string]int {
 	t.Helper()
-	info, err := b.rdb.Info(bg, "commandstats").Result()
+	info, err := fx.rdb.Info(bg, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,18 +22,18 @@ func TestOverwritten_IsALoss(t *testing.T) {
 	for name, lock := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			overwrite := func() {
-				if err := b.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
+				if err := fx.rdb.Set(bg, "a", "x", 0).Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
 			var out lockedBuffer
-			c := b.client(t, watchdogTimeout(9*time.Second), logTo(&out))
-			lease := mustTake(t, bg, lock(c, "a"), AcquireOptions{})
-			beside := mustAcquire(t, c, "b", AcquireOptions{})
+			c := fx.newLocks(t, watchdogTimeout(9*time.Second), logTo(&out))
+			lease := mustAcquire(t, bg, lock(c, "a"), AcquireOptions{})
+			beside := mustAcquire(t, bg, c.Lock("b"), AcquireOptions{})
 			overwrite()
-			await(t, "the renewal to end the lease", lease.Done())
+			mustReceive(t, "the renewal to end the lease", lease.Done())
 			for what, err := range map[string]error{"Err": lease.Err(), "the cause": context.Cause(lease.Context()), "Release": lease.Release(bg)} {
 				wantErr(t, what, err, ErrLockLost)
 				wantErr(t, what, err, ErrWrongKind)
@@ -47,28 +47,28 @@ func TestOverwritten_IsALoss(t *testing.T) {
 				t.Errorf("the lock renewed beside it: %v", err)
 			}
 			mustRelease(t, beside)
-			b.rdb.Del(bg, "a")
+			fx.rdb.Del(bg, "a")
 
-			lease = mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			lease = mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			overwrite()
 			err := lease.Release(bg)
 			wantErr(t, "Release", err, ErrLockLost)
 			wantErr(t, "Release", err, ErrWrongKind)
-			b.rdb.Del(bg, "a")
+			fx.rdb.Del(bg, "a")
 
-			lease = mustTake(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			lease = mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			overwrite()
 			c.names.verify("a")
-			await(t, "the hint to end the lease", lease.Done())
+			mustReceive(t, "the hint to end the lease", lease.Done())
 			wantErr(t, "Err", lease.Err(), ErrWrongKind)
-			if v := b.rdb.Get(bg, "a").Val(); v != "x" {
+			if v := fx.rdb.Get(bg, "a").Val(); v != "x" {
 				t.Errorf("the key of the other program is %q now", v)
 			}
 			eventually(t, "the client to be idle", func() bool { return c.Stats().Cleanups == 0 })
-			b.rdb.Del(bg, "a")
-			b.forget(t, "a")
-			for _, key := range b.rdb.Keys(bg, "{a}:*:rwlock_timeout:*").Val() { // expires with its lease
-				b.rdb.Del(bg, key)
+			fx.rdb.Del(bg, "a")
+			fx.deleteRecord(t, "a")
+			for _, key := range fx.rdb.Keys(bg, "{a}:*:rwlock_timeout:*").Val() { // expires with its lease
+				fx.rdb.Del(bg, key)
 			}
 		})
 	}
@@ -93,26 +93,26 @@ func TestOverwritten_CompanionKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(3*time.Second))
-			lease := mustTake(t, bg, test.lock(c, "a"), AcquireOptions{})
+			fx := newRedis(t)
+			c := fx.newLocks(t, watchdogTimeout(3*time.Second))
+			lease := mustAcquire(t, bg, test.lock(c, "a"), AcquireOptions{})
 			key := test.key
 			if key == "" {
-				key = b.rdb.Keys(bg, "{a}:*").Val()[0]
+				key = fx.rdb.Keys(bg, "{a}:*").Val()[0]
 			}
-			b.rdb.Del(bg, key)
-			if err := b.rdb.SAdd(bg, key, "x").Err(); err != nil {
+			fx.rdb.Del(bg, key)
+			if err := fx.rdb.SAdd(bg, key, "x").Err(); err != nil {
 				t.Fatal(err)
 			}
-			awaitRenewals(t, lease)
+			mustBeRenewed(t, lease)
 			if err := lease.Err(); err != nil {
 				t.Fatalf("the lock is lost because of %s: %v", key, err)
 			}
 			if err := lease.Release(bg); err != nil {
 				wantErr(t, "Release", err, ErrWrongKind)
 			}
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
-			b.rdb.Del(bg, key)
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
+			fx.rdb.Del(bg, key)
 		})
 	}
 }

@@ -15,13 +15,10 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// bg is the default context of tests.
-var bg = context.Background()
-
 // wantFields checks the hash of a lock in Redis. A nil map wants no hash.
-func (b *bundle) wantFields(t testing.TB, key string, want map[string]string) {
+func (fx *redisFixture) wantFields(t testing.TB, key string, want map[string]string) {
 	t.Helper()
-	got := b.fields(t, key)
+	got := fx.hash(t, key)
 	if len(got) != len(want) {
 		t.Fatalf("fields of %q: %v, want %v", key, got, want)
 	}
@@ -33,21 +30,21 @@ func (b *bundle) wantFields(t testing.TB, key string, want map[string]string) {
 }
 
 // wantCount checks the hold count of a hold in Redis.
-func (b *bundle) wantCount(t testing.TB, l *Lease, want int) {
+func (fx *redisFixture) wantCount(t testing.TB, l *Lease, want int) {
 	t.Helper()
-	b.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).wire: strconv.Itoa(want)})
+	fx.wantFields(t, holdOf(l).entry.key, map[string]string{holdOf(l).wire: strconv.Itoa(want)})
 }
 
-// eventuallyCount waits for a hold count in Redis.
-func (b *bundle) eventuallyCount(t testing.TB, l *Lease, want int) {
+// eventuallyHoldCount waits for a hold count in Redis.
+func (fx *redisFixture) eventuallyHoldCount(t testing.TB, l *Lease, want int) {
 	t.Helper()
-	eventually(t, "the hold count", func() bool { return b.fields(t, holdOf(l).entry.key)[holdOf(l).wire] == strconv.Itoa(want) })
+	eventually(t, "the hold count", func() bool { return fx.hash(t, holdOf(l).entry.key)[holdOf(l).wire] == strconv.Itoa(want) })
 }
 
 // wantPTTL checks the time to live of a key. It allows for a slow machine.
-func (b *bundle) wantPTTL(t testing.TB, key string, want time.Duration) {
+func (fx *redisFixture) wantPTTL(t testing.TB, key string, want time.Duration) {
 	t.Helper()
-	if got := b.pttl(t, key); got > want || got < want-patience {
+	if got := fx.pttl(t, key); got > want || got < want-patience {
 		t.Fatalf("time to live of %q: %v, want %v", key, got, want)
 	}
 }
@@ -65,20 +62,20 @@ func wantHeldByOther(t testing.TB, c *Client, name string) {
 // Each hold has a new wire owner. No other hold of the process uses it, in any client.
 func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	clients := []*Client{b.client(t), b.client(t)}
+	fx := newRedis(t)
+	clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 	seen := make(map[string]bool)
 	ctx := WithOwner(bg)
 	for i := range 40 {
 		c := clients[i%2]
-		lease := mustEnter(t, ctx, c, "a", AcquireOptions{})
+		lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 		field := holdOf(lease).wire
 		number := field[strings.LastIndex(field, ":")+1:]
 		if !strings.HasPrefix(field, c.id+":") || seen[number] {
 			t.Fatalf("wire owner %q, want %s: and a new number", field, c.id)
 		}
 		seen[number] = true
-		inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
+		inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 		if holdOf(inner).wire != field {
 			t.Fatalf("wire owner %q of a re-entry, want the hold's %q", holdOf(inner).wire, field)
 		}
@@ -90,18 +87,18 @@ func TestOwner_EachHoldHasItsOwnWireOwner(t *testing.T) {
 // A stray release arrives when the same owner holds the lock again. It must not free the lock.
 func TestRelease_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
 	ctx := WithOwner(bg)
 
-	first := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	stray := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest)
+	first := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
+	stray := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
 	mustRelease(t, first) // by its retry
-	second := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	second := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 
 	stray.Release()
-	await(t, "Redis to run the stray release", stray.Done())
-	b.wantCount(t, second, 1)
+	mustReceive(t, "Redis to run the stray release", stray.Done())
+	fx.wantCount(t, second, 1)
 	wantHeldByOther(t, c, "a")
 	if err := second.Err(); err != nil {
 		t.Error(err)
@@ -113,112 +110,112 @@ func TestRelease_StrayAfterReacquire(t *testing.T) {
 // new hold nor prolong it.
 func TestReentry_StrayAfterReacquire(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
 	ctx := WithOwner(bg)
 
-	outer := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	stray := proxy.OnMatch(1, runs(updateScript), redistest.HoldRequest)
-	inner := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	stray := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldRequest)
+	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
 	mustRelease(t, inner)
 	mustRelease(t, outer)
-	next := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	next := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 
 	stray.Release()
-	await(t, "Redis to run the stray re-entry", stray.Done())
-	b.wantCount(t, next, 1)
-	b.wantPTTL(t, "a", time.Minute)
+	mustReceive(t, "Redis to run the stray re-entry", stray.Done())
+	fx.wantCount(t, next, 1)
+	fx.wantPTTL(t, "a", time.Minute)
 	mustRelease(t, next)
 }
 
 // The script sets the count and adds nothing to it, so a retry changes nothing.
 func TestCount_RepeatsChangeNothing(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	updates := counter(proxy, runs(updateScript))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	updates := countCommands(proxy, runsScript(updateScript))
 
-	proxy.OnMatch(1, runs(updateScript), redistest.CutAfter)
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	proxy.OnMatch(1, runsScript(updateScript), redistest.CutAfter)
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	if n := updates(); n != 2 {
 		t.Fatalf("the re-entry took %d tries, want 2", n)
 	}
-	b.wantCount(t, outer, 2)
+	fx.wantCount(t, outer, 2)
 
-	proxy.OnMatch(1, runs(updateScript), redistest.CutAfter)
+	proxy.OnMatch(1, runsScript(updateScript), redistest.CutAfter)
 	mustRelease(t, inner)
 	if n := updates(); n != 4 {
 		t.Fatalf("the partial release took %d tries, want 2", n-2)
 	}
-	b.wantCount(t, outer, 1)
+	fx.wantCount(t, outer, 1)
 	mustRelease(t, outer)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // The first try of a re-entry arrives after the count changed. The next change corrects the count.
 func TestCount_StrayIsCorrectedByTheNextChange(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	stray := proxy.OnMatch(1, runs(updateScript), redistest.HoldRequest)
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t)
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	stray := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldRequest)
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	mustRelease(t, inner)
-	b.wantCount(t, outer, 1)
+	fx.wantCount(t, outer, 1)
 	stray.Release()
-	await(t, "Redis to run the stray re-entry", stray.Done())
+	mustReceive(t, "Redis to run the stray re-entry", stray.Done())
 
-	inner = mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
-	b.wantCount(t, outer, 2)
+	inner = mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
+	fx.wantCount(t, outer, 2)
 	mustRelease(t, inner)
-	b.wantCount(t, outer, 1)
+	fx.wantCount(t, outer, 1)
 	mustRelease(t, outer)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // A re-entry does not count if its caller leaves before the reply.
 func TestCount_AbandonedReentry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience))
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 
-	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(outer.Context())
 	inner := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis to count the re-entry", held.Hit())
-	b.wantCount(t, outer, 2)
+	mustReceive(t, "Redis to count the re-entry", held.Hit())
+	fx.wantCount(t, outer, 2)
 	cancel()
-	if r := await(t, "Acquire to return", inner); !errors.Is(r.err, context.Canceled) {
+	if r := mustReceive(t, "Acquire to return", inner); !errors.Is(r.err, context.Canceled) {
 		t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 	}
 	held.Release()
-	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).wire] == "1" })
+	eventually(t, "a count of 1", func() bool { return fx.hash(t, "a")[holdOf(outer).wire] == "1" })
 	mustRelease(t, outer)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // An expired lease no longer counts. The other leases keep the hold.
 func TestCount_ExpiredLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 4 * time.Second})
-	b.wantCount(t, outer, 2)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 4 * time.Second})
+	fx.wantCount(t, outer, 2)
 
-	await(t, "the inner lease to end", inner.Done())
+	mustReceive(t, "the inner lease to end", inner.Done())
 	wantErr(t, "Err of the expired lease", inner.Err(), ErrLockLost)
 	wantErr(t, "cause of the expired lease's context", context.Cause(inner.Context()), ErrLockLost)
-	eventually(t, "a count of 1", func() bool { return b.fields(t, "a")[holdOf(outer).wire] == "1" })
+	eventually(t, "a count of 1", func() bool { return fx.hash(t, "a")[holdOf(outer).wire] == "1" })
 	if err := outer.Err(); err != nil {
 		t.Error(err)
 	}
 	wantErr(t, "Release of the expired lease", inner.Release(bg), ErrLockLost)
-	b.wantCount(t, outer, 1)
+	fx.wantCount(t, outer, 1)
 	mustRelease(t, outer)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // The hold ends with its last lease, in any order of releases and expiries. A lease that was
@@ -241,10 +238,10 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t)
+			fx := newRedis(t)
+			c := fx.newLocks(t)
 			ctx := WithOwner(bg)
-			leases := []*Lease{mustEnter(t, ctx, c, "a", tc.first), mustEnter(t, ctx, c, "a", tc.second)}
+			leases := []*Lease{mustAcquire(t, ctx, c.Lock("a"), tc.first), mustAcquire(t, ctx, c.Lock("a"), tc.second)}
 			for _, i := range tc.release {
 				if i < 0 {
 					eventually(t, "a lease to expire", func() bool { return leases[0].Err() != nil || leases[1].Err() != nil })
@@ -254,8 +251,8 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 					t.Fatalf("Release: %v", err)
 				}
 			}
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
-			next := mustAcquire(t, c, "a", AcquireOptions{})
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
+			next := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 			mustRelease(t, next)
 		})
 	}
@@ -265,8 +262,8 @@ func TestRelease_LastLeaseFreesTheHold(t *testing.T) {
 // last release frees the lock.
 func TestOwner_SharedByGoroutines(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	ctx := WithOwner(bg)
 	for range 3 {
 		var mu sync.Mutex
@@ -292,16 +289,16 @@ func TestOwner_SharedByGoroutines(t *testing.T) {
 		}
 		wg.Wait()
 		for i, lease := range kept {
-			b.wantCount(t, lease, len(kept)-i)
+			fx.wantCount(t, lease, len(kept)-i)
 			mustRelease(t, lease)
 		}
-		b.wantFields(t, "a", nil)
+		fx.wantFields(t, "a", nil)
 	}
 }
 
 // lostHold is a hold of two leases. Its lock is gone from Redis, and the client has not noticed.
 type lostHold struct {
-	*bundle
+	*redisFixture
 	c      *Client
 	ctx    context.Context
 	leases []*Lease
@@ -310,10 +307,10 @@ type lostHold struct {
 
 func newLostHold(t *testing.T, first, second AcquireOptions, opts ...func(*Options)) *lostHold {
 	t.Helper()
-	b := newBundle(t)
-	l := &lostHold{bundle: b, other: b.client(t), c: b.client(t, opts...), ctx: WithOwner(bg)}
-	l.leases = []*Lease{mustEnter(t, l.ctx, l.c, "a", first), mustEnter(t, l.ctx, l.c, "a", second)}
-	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+	fx := newRedis(t)
+	l := &lostHold{redisFixture: fx, other: fx.newLocks(t), c: fx.newLocks(t, opts...), ctx: WithOwner(bg)}
+	l.leases = []*Lease{mustAcquire(t, l.ctx, l.c.Lock("a"), first), mustAcquire(t, l.ctx, l.c.Lock("a"), second)}
+	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -326,9 +323,9 @@ func (l *lostHold) wantAllLost(t *testing.T) {
 		if lease.Err() == ErrReleased {
 			continue
 		}
-		await(t, "the lease to end", lease.Done())
+		mustReceive(t, "the lease to end", lease.Done())
 		wantErr(t, "Err of lease "+strconv.Itoa(i), lease.Err(), ErrLockLost)
-		await(t, "the lease's context to end", lease.Context().Done())
+		mustReceive(t, "the lease's context to end", lease.Context().Done())
 		wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 		if d := lease.Remaining(); d != 0 {
 			t.Errorf("%v remain of a lost lease, want 0", d)
@@ -365,7 +362,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 			t.Run(title, func(t *testing.T) {
 				t.Parallel()
 				l := newLostHold(t, tc.opts, tc.opts)
-				theirs := mustAcquire(t, l.other, "a", AcquireOptions{})
+				theirs := mustAcquire(t, bg, l.other.Lock("a"), AcquireOptions{})
 				if !still {
 					mustRelease(t, theirs)
 				}
@@ -381,7 +378,7 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 					mustRelease(t, theirs)
 				}
 				// The old owner can acquire the lock anew.
-				again := mustEnter(t, l.ctx, l.c, "a", AcquireOptions{})
+				again := mustAcquire(t, l.ctx, l.c.Lock("a"), AcquireOptions{})
 				mustRelease(t, again)
 			})
 		}
@@ -391,15 +388,15 @@ func TestReentry_DoesNotReviveAnExpiredLock(t *testing.T) {
 // A last release reports a loss if its first try finds nothing.
 func TestRelease_ExpiredLock(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	theirs := mustAcquire(t, c, "a", AcquireOptions{}) // in the same client
+	theirs := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) // in the same client
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-	b.wantCount(t, theirs, 1)
+	fx.wantCount(t, theirs, 1)
 	mustRelease(t, theirs)
 }
 
@@ -414,28 +411,28 @@ func TestRenewal_ExpiredLock(t *testing.T) {
 // Nothing shortens the time to live while the hold lasts.
 func TestTTL_ReentryNeverShortens(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	b.wantPTTL(t, "a", time.Hour)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	fx.wantPTTL(t, "a", time.Hour)
 
-	short := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
-	b.wantPTTL(t, "a", time.Hour)
+	short := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	fx.wantPTTL(t, "a", time.Hour)
 	if err := short.Extend(bg, 2*time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	b.wantPTTL(t, "a", time.Hour)
-	watched := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantPTTL(t, "a", time.Hour)
+	watched := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
+	fx.wantPTTL(t, "a", time.Hour)
 	mustRelease(t, watched)
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantPTTL(t, "a", time.Hour)
 	mustRelease(t, short)
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantPTTL(t, "a", time.Hour)
 
-	long := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 2 * time.Hour})
-	b.wantPTTL(t, "a", 2*time.Hour)
+	long := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 2 * time.Hour})
+	fx.wantPTTL(t, "a", 2*time.Hour)
 	mustRelease(t, long)
-	b.wantPTTL(t, "a", 2*time.Hour)
+	fx.wantPTTL(t, "a", 2*time.Hour)
 	if d := outer.Remaining(); d > time.Hour {
 		t.Errorf("%v remain of the outer lease, want at most an hour", d)
 	}
@@ -445,13 +442,13 @@ func TestTTL_ReentryNeverShortens(t *testing.T) {
 // Renewals go on beside a longer lease and do not shorten the time to live.
 func TestTTL_RenewalNeverShortens(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(6*time.Second))
-	outer := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
 	for range 2 {
-		awaitRenewals(t, inner)
-		b.wantPTTL(t, "a", time.Hour)
+		mustBeRenewed(t, inner)
+		fx.wantPTTL(t, "a", time.Hour)
 	}
 	mustRelease(t, inner)
 	mustRelease(t, outer)
@@ -463,18 +460,18 @@ func TestTTL_RenewalAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		const timeout, step = 9 * time.Second, 10 * time.Minute
-		b := newBundle(t)
-		c := b.client(t, watchdogTimeout(timeout))
-		lease := mustTake(t, bg, kind.lock(c, "a"), AcquireOptions{})
+		fx := newRedis(t)
+		c := fx.newLocks(t, watchdogTimeout(timeout))
+		lease := mustAcquire(t, bg, kind.lock(c, "a"), AcquireOptions{})
 		keys := []string{"a"}
 		if kind.shared {
 			keys = append(keys, wire.ReadTimeout("a", holdOf(lease).wire, 1))
 		}
 		for _, key := range keys {
-			b.expire(t, key, b.pttl(t, key)+step)
+			fx.expire(t, key, fx.pttl(t, key)+step)
 		}
 		for _, key := range keys {
-			eventually(t, key+" to live no longer than its lease", func() bool { return b.pttl(t, key) <= timeout })
+			eventually(t, key+" to live no longer than its lease", func() bool { return fx.pttl(t, key) <= timeout })
 		}
 		wantHeld(t, lease)
 		eventually(t, "the excess to be forgotten", func() bool {
@@ -492,7 +489,7 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 	t.Parallel()
 	for name, prolong := range map[string]func(t *testing.T, c *Client, inner *Lease) *Lease{
 		"re-entry": func(t *testing.T, c *Client, inner *Lease) *Lease {
-			return mustEnter(t, inner.Context(), c, "a", AcquireOptions{LeaseTime: 5 * time.Minute})
+			return mustAcquire(t, inner.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 5 * time.Minute})
 		},
 		"extension": func(t *testing.T, _ *Client, inner *Lease) *Lease {
 			if err := inner.Extend(bg, 5*time.Minute); err != nil {
@@ -504,17 +501,17 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const step = 10 * time.Minute
-			b := newBundle(t)
-			c, proxy := b.proxied(t, watchdogTimeout(9*time.Second), commandTimeout(time.Minute))
-			outer := mustAcquire(t, c, "a", AcquireOptions{})
-			inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: time.Minute})
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, watchdogTimeout(9*time.Second), commandTimeout(time.Minute))
+			outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+			inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 			h := holdOf(outer)
 			seen := func(args []string) bool {
-				return runs(renewScript)(args) && len(args) == 11 && args[10] != "0"
+				return runsScript(renewScript)(args) && len(args) == 11 && args[10] != "0"
 			}
 			held := proxy.OnMatch(1, seen, redistest.HoldRequest)
-			b.expire(t, "a", b.pttl(t, "a")+step)
-			await(t, "the renewal that shortens the time to live", held.Hit())
+			fx.expire(t, "a", fx.pttl(t, "a")+step)
+			mustReceive(t, "the renewal that shortens the time to live", held.Hit())
 			lease := prolong(t, c, inner)
 			held.Release()
 			eventually(t, "that renewal to be handled", func() bool {
@@ -522,7 +519,7 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 				defer h.entry.close()
 				return h.excess == nil || h.excess.expiry == 0
 			})
-			if left := b.pttl(t, "a"); left < 4*time.Minute {
+			if left := fx.pttl(t, "a"); left < 4*time.Minute {
 				t.Errorf("%v to live, and %v remain of the lease", left, lease.Remaining())
 			}
 			mustRelease(t, lease)
@@ -537,55 +534,55 @@ func TestTTL_LateRenewalShortensNothing(t *testing.T) {
 // The retry of an acquire finds the hold of the first try. It does not shorten the time to live.
 func TestTTL_RepeatedAcquireNeverShortens(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	cut := proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
-	hold := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	cut := proxy.OnMatch(1, runsScript(acquireScript), redistest.CutAfter)
+	hold := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
-	await(t, "Redis to run the first try", cut.Hit())
-	await(t, "the retry to be sent", hold.Hit())
-	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
+	mustReceive(t, "Redis to run the first try", cut.Hit())
+	mustReceive(t, "the retry to be sent", hold.Hit())
+	if err := fx.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 	hold.Release()
-	r := await(t, "Acquire to return", result)
+	r := mustReceive(t, "Acquire to return", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	b.wantCount(t, r.lease, 1)
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantCount(t, r.lease, 1)
+	fx.wantPTTL(t, "a", time.Hour)
 	mustRelease(t, r.lease)
 }
 
 func TestExtend(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	if err := lease.Extend(bg, time.Second); err != nil {
 		t.Fatal(err)
 	}
-	b.wantPTTL(t, "a", time.Minute)
+	fx.wantPTTL(t, "a", time.Minute)
 	if d := lease.Remaining(); d < time.Minute-patience || d > time.Minute {
 		t.Errorf("%v remain after a shorter extension, want about %v", d, time.Minute)
 	}
 	if err := lease.Extend(bg, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	b.wantPTTL(t, "a", time.Hour)
+	fx.wantPTTL(t, "a", time.Hour)
 	if d := lease.Remaining(); d < time.Hour-time.Hour/100-patience || d > time.Hour {
 		t.Errorf("%v remain after an extension, want about %v", d, time.Hour)
 	}
-	b.wantCount(t, lease, 1)
+	fx.wantCount(t, lease, 1)
 	for _, d := range []time.Duration{0, -time.Second, time.Millisecond - 1} {
 		wantErr(t, "Extend by "+d.String(), lease.Extend(bg, d), ErrInvalidOptions)
 	}
 	mustRelease(t, lease)
 	wantErr(t, "Extend of a released lease", lease.Extend(bg, time.Hour), ErrReleased)
 
-	watched := mustAcquire(t, c, "a", AcquireOptions{})
+	watched := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	wantErr(t, "Extend of a watchdog lease", watched.Extend(bg, time.Hour), ErrInvalidOptions)
-	b.wantPTTL(t, "a", 30*time.Second)
+	fx.wantPTTL(t, "a", 30*time.Second)
 	mustRelease(t, watched)
 	wantErr(t, "Extend of a released watchdog lease", watched.Extend(bg, time.Hour), ErrReleased)
 }
@@ -593,37 +590,37 @@ func TestExtend(t *testing.T) {
 // One command at a time changes a hold. Renewals do not wait for it.
 func TestHold_OneChangeAtATime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(patience), watchdogTimeout(6*time.Second))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(patience), watchdogTimeout(6*time.Second))
 	ctx := WithOwner(bg)
-	kept := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	first := mustEnter(t, ctx, c, "a", AcquireOptions{})
-	changes := counter(proxy, runs(updateScript, releaseScript))
+	kept := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
+	first := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
+	changes := countCommands(proxy, runsScript(updateScript, releaseScript))
 
-	held := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	held := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	second := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
-	await(t, "Redis to count the second lease", held.Hit())
+	mustReceive(t, "Redis to count the second lease", held.Hit())
 	third := acquireAsync(ctx, c.Lock("a"), AcquireOptions{})
 	released := make(chan error, 1)
 	go func() { released <- first.Release(bg) }()
-	await(t, "the first lease to end", first.Done())
+	mustReceive(t, "the first lease to end", first.Done())
 
 	for range 2 {
-		awaitRenewals(t, kept)
+		mustBeRenewed(t, kept)
 	}
 	if n := changes(); n != 1 {
 		t.Errorf("%d commands change the hold at once, want 1", n)
 	}
 	held.Release()
-	two, three := await(t, "the second acquire", second), await(t, "the third acquire", third)
+	two, three := mustReceive(t, "the second acquire", second), mustReceive(t, "the third acquire", third)
 	if two.err != nil || three.err != nil {
 		t.Fatal(two.err, three.err)
 	}
-	if err := await(t, "Release to return", released); err != nil {
+	if err := mustReceive(t, "Release to return", released); err != nil {
 		t.Fatal(err)
 	}
 	for i, lease := range []*Lease{two.lease, three.lease, kept} {
-		b.wantCount(t, lease, 3-i)
+		fx.wantCount(t, lease, 3-i)
 		mustRelease(t, lease)
 	}
 }
@@ -641,19 +638,19 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(patience))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
 			lease, err := lock(c).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
-			held := proxy.OnMatch(1, runs(updateScript, readWriteUpdateScript), redistest.HoldReply)
+			held := proxy.OnMatch(1, runsScript(updateScript, readWriteUpdateScript), redistest.HoldReply)
 			var extended [2]chan error
 			for i := range extended {
 				extended[i] = make(chan error, 1)
 				go func() { extended[i] <- lease.Extend(bg, 2*time.Hour) }()
 				if i == 0 {
-					await(t, "Redis to run the first extension", held.Hit())
+					mustReceive(t, "Redis to run the first extension", held.Hit())
 				}
 			}
 			eventually(t, "the second extension to queue", func() bool { return holdOf(lease).lineLength() == 1 })
@@ -662,12 +659,12 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 			eventually(t, "the release to queue", func() bool { return holdOf(lease).lineLength() == 2 })
 			held.Release()
 			for _, err := range extended {
-				wantErr(t, "Extend", await(t, "Extend to return", err), ErrReleased)
+				wantErr(t, "Extend", mustReceive(t, "Extend to return", err), ErrReleased)
 			}
-			if err := await(t, "Release to return", released); err != nil {
+			if err := mustReceive(t, "Release to return", released); err != nil {
 				t.Errorf("Release: %v", err)
 			}
-			idle(t, c, b.rdb)
+			checkIdleAndClose(t, c, fx.rdb)
 		})
 	}
 }
@@ -676,14 +673,14 @@ func TestExtend_BetweenReleaseAndItsCommand(t *testing.T) {
 // frees the lock.
 func TestRelease_Concurrent(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	frees := counter(proxy, runs(releaseScript))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	frees := countCommands(proxy, runsScript(releaseScript))
 	ctx := WithOwner(bg)
 	for round := range 10 {
 		var leases []*Lease
 		for range 8 {
-			leases = append(leases, mustEnter(t, ctx, c, "a", AcquireOptions{}))
+			leases = append(leases, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{}))
 		}
 		var wg sync.WaitGroup
 		for _, lease := range leases {
@@ -694,7 +691,7 @@ func TestRelease_Concurrent(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		b.wantFields(t, "a", nil)
+		fx.wantFields(t, "a", nil)
 		if n := frees(); n != round+1 {
 			t.Fatalf("%d commands freed %d holds, want one each", n, round+1)
 		}
@@ -705,8 +702,8 @@ func TestRelease_Concurrent(t *testing.T) {
 // for ever, and Redisson would take the -1 for a grant.
 func TestTTL_AlwaysThere(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(6*time.Second))
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(6*time.Second))
 	stop, watched := make(chan struct{}), make(chan struct{})
 	defer func() {
 		close(stop)
@@ -720,15 +717,15 @@ func TestTTL_AlwaysThere(t *testing.T) {
 				return
 			default:
 			}
-			if ttl, err := b.rdb.PTTL(bg, "a").Result(); err != nil || ttl == -1 {
+			if ttl, err := fx.rdb.PTTL(bg, "a").Result(); err != nil || ttl == -1 {
 				t.Errorf("PTTL: %v, %v; want a time to live", ttl, err)
 				return
 			}
 		}
 	}()
 	for range 100 {
-		outer := mustAcquire(t, c, "a", AcquireOptions{})
-		inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{LeaseTime: 20 * time.Second})
+		outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{LeaseTime: 20 * time.Second})
 		if err := inner.Extend(bg, 40*time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -740,33 +737,33 @@ func TestTTL_AlwaysThere(t *testing.T) {
 // If Redis refuses PEXPIRE, the hash that HSET created has no time to live. It must not stay.
 func TestTTL_RefusedExpireLeavesNoHash(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	limited := b.user(t, "~*", "&*", "+@all", "-pexpire")
-	c := b.clientOn(t, limited)
+	fx := newRedis(t)
+	limited := fx.newUser(t, "~*", "&*", "+@all", "-pexpire")
+	c := fx.newLocksOn(t, limited)
 	lease, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	if err == nil {
 		t.Fatalf("Acquire succeeded: %s", holdOf(lease).wire)
 	}
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
-// user returns a Redis client that logs in as a new user with these ACL rules.
-func (b *bundle) user(t testing.TB, rules ...any) *redis.Client {
+// newUser returns a Redis client that logs in as a new user with these ACL rules.
+func (fx *redisFixture) newUser(t testing.TB, rules ...any) *redis.Client {
 	t.Helper()
-	if err := b.rdb.Do(bg, append([]any{"ACL", "SETUSER", "limited", "on", ">secret"}, rules...)...).Err(); err != nil {
+	if err := fx.rdb.Do(bg, append([]any{"ACL", "SETUSER", "limited", "on", ">secret"}, rules...)...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	return b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
+	return fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "limited", "secret" })
 }
 
 // A context may be the caller's own code, and ask for a lease of the same name.
 func TestAcquire_ContextThatAsksForAnotherLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	first := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	first := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{})
 	result := acquireAsync(askingContext{bg, first.Err}, c.ReadWriteLock("a").Read(), forever)
-	mustRelease(t, mustGet(t, "the second reader", result))
+	mustRelease(t, mustReceiveLease(t, "the second reader", result))
 	mustRelease(t, first)
 }
 
@@ -781,9 +778,9 @@ func (c askingContext) Err() error { return c.ask() }
 // A caller without a context panics, and keeps nothing from others.
 func TestExtend_WithoutContext(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	func() {
 		defer func() {
 			if recover() == nil {

@@ -42,16 +42,16 @@ func wantPing(t *testing.T, c *Client, says ...string) {
 // Ping leaves nothing in Redis, and observers do not hear of it.
 func TestPing(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishSharded, PublishBoth} {
 		var events []string
-		c := b.client(t, func(o *Options) {
+		c := fx.newLocks(t, func(o *Options) {
 			o.PublishMode = mode
 			o.Observer.Acquired = func(context.Context, Event) { events = append(events, "acquired") }
 			o.Observer.Released = func(context.Context, Event) { events = append(events, "released") }
 		})
 		wantPing(t, c)
-		b.rdb.ScriptFlush(bg)
+		fx.rdb.ScriptFlush(bg)
 		wantPing(t, c)
 		if len(events) > 0 {
 			t.Errorf("an observer heard of %q", events)
@@ -65,22 +65,22 @@ func TestPing_LeavesNoLock(t *testing.T) {
 	for name, closes := range map[string]bool{"the caller leaves": false, "Close": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-			held := proxy.OnMatch(1, runs(allKinds["plain"].acquire), redistest.HoldReply)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+			held := proxy.OnMatch(1, runsScript(allKinds["plain"].acquire), redistest.HoldReply)
 			ctx, cancel := context.WithCancel(bg)
 			ping := make(chan error, 1)
 			go func() { ping <- c.Ping(ctx) }()
-			await(t, "Redis to grant the lock", held.Hit())
-			for _, key := range b.rdb.Keys(bg, "*").Val() {
-				b.rdb.Persist(bg, key) // the end of its lease must not free it
+			mustReceive(t, "Redis to grant the lock", held.Hit())
+			for _, key := range fx.rdb.Keys(bg, "*").Val() {
+				fx.rdb.Persist(bg, key) // the end of its lease must not free it
 			}
 			cancel()
-			wantErr(t, "Ping", await(t, "Ping to return", ping), context.Canceled)
+			wantErr(t, "Ping", mustReceive(t, "Ping to return", ping), context.Canceled)
 			if closes {
 				mustClose(t, c)
 			}
-			eventually(t, "the lock to be freed", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "the lock to be freed", func() bool { return fx.rdb.DBSize(bg).Val() == 0 })
 			held.Release()
 		})
 	}
@@ -89,7 +89,7 @@ func TestPing_LeavesNoLock(t *testing.T) {
 // Ping names each rule of docs/operations.md that the user lacks.
 func TestPing_MissingPermission(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	text, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
@@ -106,13 +106,13 @@ func TestPing_MissingPermission(t *testing.T) {
 				args = append(args, rule)
 			}
 		}
-		if err := b.rdb.Do(bg, args...).Err(); err != nil {
+		if err := fx.rdb.Do(bg, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
-		return b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }))
+		return fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }))
 	}
 	wantPing(t, user(""))
-	if n := b.rdb.Do(bg, "ACL", "LOG").Val(); fmt.Sprint(n) != "[]" {
+	if n := fx.rdb.Do(bg, "ACL", "LOG").Val(); fmt.Sprint(n) != "[]" {
 		t.Errorf("denied: %v", n)
 	}
 	if len(rules) < 15 {
@@ -122,36 +122,36 @@ func TestPing_MissingPermission(t *testing.T) {
 		c := user(rule)
 		want := fmt.Sprintf("the Redis user %q lacks permissions: ACL SETUSER orders %s (NOPERM", "orders", rule)
 		wantPing(t, c, want)
-		b.loadScripts(t)
+		fx.loadScripts(t)
 		wantPing(t, c, want) // the scripts being known makes no difference
 	}
 	none := user("")
-	b.rdb.Do(bg, "ACL", "SETUSER", "orders", "-hset", "-publish", "resetchannels")
+	fx.rdb.Do(bg, "ACL", "SETUSER", "orders", "-hset", "-publish", "resetchannels")
 	wantPing(t, none, "ACL SETUSER orders +publish +hset &redisson_lock__channel:* &reqlock:client:* (")
 }
 
 // Sharded channels need further permissions.
 func TestPing_ShardedPermissions(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	for _, rule := range []string{"+spublish", "+ssubscribe", "+sunsubscribe"} {
-		if err := b.rdb.Do(bg, "ACL", "SETUSER", "orders", "reset", "on", ">secret", "~*", "&*", "+@all", "-"+rule[1:]).Err(); err != nil {
+		if err := fx.rdb.Do(bg, "ACL", "SETUSER", "orders", "reset", "on", ">secret", "~*", "&*", "+@all", "-"+rule[1:]).Err(); err != nil {
 			t.Fatal(err)
 		}
-		c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = PublishSharded })
+		c := fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = PublishSharded })
 		wantPing(t, c, "ACL SETUSER orders "+rule+" (")
 	}
 }
 
 func TestPing_NameMapper(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
-	c := b.clientOn(t, b.user(t, "~app:*", "&*", "+@all"), mapped)
+	c := fx.newLocksOn(t, fx.newUser(t, "~app:*", "&*", "+@all"), mapped)
 	wantPing(t, c)
-	c = b.clientOn(t, b.user(t, "resetkeys", "~reqlock:*", "&*", "+@all"), mapped)
+	c = fx.newLocksOn(t, fx.newUser(t, "resetkeys", "~reqlock:*", "&*", "+@all"), mapped)
 	wantPing(t, c, "~app:reqlock:ping:* (")
-	wantPing(t, b.client(t, func(o *Options) { o.NameMapper = func(string) string { return "" } }), "NameMapper")
+	wantPing(t, fx.newLocks(t, func(o *Options) { o.NameMapper = func(string) string { return "" } }), "NameMapper")
 }
 
 func TestPing_WhatIsWrong(t *testing.T) {
@@ -159,13 +159,13 @@ func TestPing_WhatIsWrong(t *testing.T) {
 	for name, fault := range redisFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			setLimited(t, b)
-			c := b.client(t)
+			fx := newRedis(t)
+			allowLimited(t, fx)
+			c := fx.newLocks(t)
 			wantPing(t, c)
-			fault.breaks(t, b)
+			fault.breaks(t, fx)
 			wantPing(t, c, fault.ping...)
-			fault.mends(t, b)
+			fault.mends(t, fx)
 			eventually(t, "Ping to succeed", func() bool { return c.Ping(bg) == nil })
 		})
 	}
@@ -173,15 +173,15 @@ func TestPing_WhatIsWrong(t *testing.T) {
 
 func TestPing_WrongPassword(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.clientOn(t, b.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "nobody", "guess" }))
+	fx := newRedis(t)
+	c := fx.newLocksOn(t, fx.srv.ClientWith(t, func(o *redis.Options) { o.Username, o.Password = "nobody", "guess" }))
 	wantPing(t, c, "refuses the user name or the password: WRONGPASS", "correct Username and Password")
 }
 
 func TestPing_NoAnswer(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, readTimeout(time.Second), commandTimeout(500*time.Millisecond))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocksWith(t, readTimeout(time.Second), commandTimeout(500*time.Millisecond))
 	proxy.Stall()
 	began := time.Now()
 	wantPing(t, c, "Redis does not answer in time", "SLOWLOG")
@@ -198,9 +198,9 @@ func TestPing_NoAnswer(t *testing.T) {
 // Redis answers the scripts, but not a command that Ping tries beside them.
 func TestPing_NoAnswerToCommands(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	for _, command := range []string{"HKEYS", "SUBSCRIBE"} {
-		c, proxy := b.proxiedWith(t, readTimeout(2*time.Second), commandTimeout(2*time.Second))
+		c, proxy := fx.newProxiedLocksWith(t, readTimeout(2*time.Second), commandTimeout(2*time.Second))
 		held := proxy.On(command, 1, redistest.HoldReply)
 		eventually(t, "the reply to be held", func() bool {
 			wantPing(t, c, "Redis does not answer in time")
@@ -218,8 +218,8 @@ func TestPing_NoAnswerToCommands(t *testing.T) {
 
 func TestPing_Ends(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.srv.Client(t))
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.srv.Client(t))
 	ctx, cancel := context.WithCancelCause(bg)
 	reason := errors.New("the caller has left")
 	cancel(reason)
@@ -232,11 +232,11 @@ func TestPing_Ends(t *testing.T) {
 
 func TestPing_Replicas(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	acks := func(o *Options) { o.ReplicaAcks, o.ReplicaTimeout = 1, 10*time.Millisecond }
-	err := b.client(t, acks).Ping(bg)
+	err := fx.newLocks(t, acks).Ping(bg)
 	wantErr(t, "Ping", err, ErrNotReplicated)
-	c := b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-wait"), acks)
+	c := fx.newLocksOn(t, fx.newUser(t, "~*", "&*", "+@all", "-wait"), acks)
 	wantPing(t, c, "+wait (")
 }
 
@@ -253,7 +253,7 @@ func TestPing_Cluster(t *testing.T) {
 		}
 	}
 	for _, mode := range []PublishMode{PublishAuto, PublishPlain, PublishBoth} {
-		c := newLooseClient(t, cluster.ClientWith(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = mode })
+		c := newUncheckedLocks(t, cluster.ClientWith(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "orders", "secret" }), func(o *Options) { o.PublishMode = mode })
 		wantPing(t, c)
 		master := cluster.Masters(t)[1]
 		limit := func(rule string) {

@@ -45,7 +45,8 @@ func (e *endpoint) follow(replica, primary *redistest.Server) {
 	})
 }
 
-// failOver swaps the servers once the replica has all data. Connections to the old primary stay open.
+// failOver swaps the servers once the replica has all data. Connections to the old primary stay
+// open.
 func (e *endpoint) failOver() {
 	primary := e.main.Client(e.t).Conn()
 	defer primary.Close()
@@ -62,7 +63,7 @@ func (e *endpoint) failOver() {
 	e.follow(e.main, e.spare)
 }
 
-func (e *endpoint) client(b *bundle, opts ...func(*Options)) *Client {
+func (e *endpoint) client(fx *redisFixture, opts ...func(*Options)) *Client {
 	rdb := redis.NewClient(&redis.Options{
 		Addr: "primary.example:6379",
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -71,7 +72,7 @@ func (e *endpoint) client(b *bundle, opts ...func(*Options)) *Client {
 		},
 	})
 	e.t.Cleanup(func() { _ = rdb.Close() })
-	return b.clientOn(e.t, rdb, opts...)
+	return fx.newLocksOn(e.t, rdb, opts...)
 }
 
 // A connection that was open before a failover leads to a server that is a replica by now. It costs
@@ -79,8 +80,8 @@ func (e *endpoint) client(b *bundle, opts ...func(*Options)) *Client {
 func TestReadOnly_Failover(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t)
-	b := &bundle{srv: e.spare, rdb: e.spare.Client(t)}
-	one, two := e.client(b, watchdogTimeout(15*time.Second)), e.client(b, watchdogTimeout(15*time.Second))
+	fx := &redisFixture{srv: e.spare, rdb: e.spare.Client(t)}
+	one, two := e.client(fx, watchdogTimeout(15*time.Second)), e.client(fx, watchdogTimeout(15*time.Second))
 	const connections = 8
 	open := func(c *Client) {
 		leases := make(chan *Lease, connections)
@@ -102,9 +103,9 @@ func TestReadOnly_Failover(t *testing.T) {
 	held := map[Locker]*Lease{}
 	for name, k := range lockKinds {
 		l := k.lock(one, name)
-		held[l] = mustTake(t, bg, l, AcquireOptions{})
+		held[l] = mustAcquire(t, bg, l, AcquireOptions{})
 	}
-	var waiting []<-chan acquired
+	var waiting []<-chan acquireResult
 	for name, k := range lockKinds {
 		if !k.shared {
 			waiting = append(waiting, acquireAsync(bg, k.rival(two, name), AcquireOptions{WaitTime: 3 * patience}))
@@ -120,27 +121,27 @@ func TestReadOnly_Failover(t *testing.T) {
 		}
 		mustRelease(t, lease)
 	}
-	awaitRenewals(t, slices.Collect(maps.Values(held))...)
+	mustBeRenewed(t, slices.Collect(maps.Values(held))...)
 	for _, lease := range held {
 		mustRelease(t, lease)
 	}
 	for _, w := range waiting {
-		mustRelease(t, mustGet(t, "a waiter to get its lock", w))
+		mustRelease(t, mustReceiveLease(t, "a waiter to get its lock", w))
 	}
 }
 
-// A replica refuses a script before it writes. The attempt goes on for CommandTimeout, alone or in a
-// crowd that shares pipelines.
+// A replica refuses a script before it writes. The attempt goes on for CommandTimeout, alone or in
+// a crowd that shares pipelines.
 func TestReadOnly_Retried(t *testing.T) {
 	t.Parallel()
 	for _, callers := range []int{1, 50} {
 		t.Run(fmt.Sprint(callers), func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t)
 			var left atomic.Int32
 			left.Store(20)
-			proxy.OnEvery(func(args []string) bool { return runs()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(readOnly))
+			proxy.OnEvery(func(args []string) bool { return runsScript()(args) && left.Add(-1) >= 0 }, redistest.ReplyWith(readOnly))
 			results := make(chan error, callers)
 			for i := range callers {
 				go func() {
@@ -152,7 +153,7 @@ func TestReadOnly_Retried(t *testing.T) {
 				}()
 			}
 			for range callers {
-				if err := await(t, "a caller", results); err != nil {
+				if err := mustReceive(t, "a caller", results); err != nil {
 					t.Error(err)
 				}
 			}
@@ -167,10 +168,10 @@ func TestReadOnly_Retried(t *testing.T) {
 // at the end.
 func TestReadOnly_Stays(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = 1500 * time.Millisecond
-	c, proxy := b.proxied(t, commandTimeout(timeout))
-	rule := proxy.OnEvery(runs(), redistest.ReplyWith(readOnly))
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(timeout))
+	rule := proxy.OnEvery(runsScript(), redistest.ReplyWith(readOnly))
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	wantErr(t, "Acquire", err, ErrReadOnly)
 	began := time.Now()
@@ -183,13 +184,13 @@ func TestReadOnly_Stays(t *testing.T) {
 		t.Error("a failover is no misconfiguration")
 	}
 	waiting := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	eventually(t, "the waiter to have failed once", func() bool { return c.Stats().Waiting == 1 && outageOf(c, "a") })
+	eventually(t, "the waiter to have failed once", func() bool { return c.Stats().Waiting == 1 && hasFailed(c, "a") })
 	rule.Remove()
-	mustRelease(t, mustGet(t, "the waiter", waiting))
+	mustRelease(t, mustReceiveLease(t, "the waiter", waiting))
 }
 
-// outageOf reports whether the first waiter of a name has failed at least once.
-func outageOf(c *Client, name string) bool {
+// hasFailed reports whether the first waiter of a name has failed at least once.
+func hasFailed(c *Client, name string) bool {
 	e := c.names.open(name)
 	defer e.close()
 	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.failureLocked() != nil

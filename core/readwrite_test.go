@@ -21,28 +21,28 @@ import (
 // Readers share, and a writer excludes everyone. Redisson: testMultiRead.
 func TestReadWrite_Share(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t)
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t)
 	var readers []*Lease
 	for i := range 10 {
 		client := c
 		if i%2 == 1 {
 			client = other
 		}
-		readers = append(readers, mustTake(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
+		readers = append(readers, mustAcquire(t, bg, client.ReadWriteLock("a").Read(), AcquireOptions{}))
 	}
-	wantErr(t, "a writer among readers", second(c.ReadWriteLock("a").Write()), ErrNotAcquired)
+	wantErr(t, "a writer among readers", tryAcquire(c.ReadWriteLock("a").Write()), ErrNotAcquired)
 	writer := acquireAsync(bg, other.ReadWriteLock("a").Write(), forever)
-	awaitWaiter(t, other)
+	eventuallyWaiting(t, other)
 	for _, r := range readers {
 		mustRelease(t, r)
 	}
-	granted := mustGet(t, "the writer", writer)
-	wantErr(t, "a reader beside a writer", second(c.ReadWriteLock("a").Read()), ErrNotAcquired)
+	granted := mustReceiveLease(t, "the writer", writer)
+	wantErr(t, "a reader beside a writer", tryAcquire(c.ReadWriteLock("a").Read()), ErrNotAcquired)
 
 	// Readers that waited come in together: none of them releases before all are in. Redisson:
 	// testWriteRead.
-	var waiting []<-chan acquired
+	var waiting []<-chan acquireResult
 	for i := range 20 {
 		client := c
 		if i%2 == 1 {
@@ -54,7 +54,7 @@ func TestReadWrite_Share(t *testing.T) {
 	mustRelease(t, granted)
 	readers = readers[:0]
 	for _, w := range waiting {
-		next := mustGet(t, "a reader", w)
+		next := mustReceiveLease(t, "a reader", w)
 		readers = append(readers, next)
 	}
 	for _, r := range readers {
@@ -66,21 +66,21 @@ func TestReadWrite_Share(t *testing.T) {
 // Redisson: testWriteReadReentrancy.
 func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, other := b.client(t), b.client(t, pollInterval(time.Hour))
+	fx := newRedis(t)
+	c, other := fx.newLocks(t), fx.newLocks(t, pollInterval(time.Hour))
 	l := c.ReadWriteLock("a")
 	owner := WithOwner(bg)
-	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
-	again := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	again := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
 	mustRelease(t, write)
-	wantErr(t, "a reader beside a writer", second(other.ReadWriteLock("a").Read()), ErrNotAcquired)
+	wantErr(t, "a reader beside a writer", tryAcquire(other.ReadWriteLock("a").Read()), ErrNotAcquired)
 
 	reader := acquireAsync(bg, other.ReadWriteLock("a").Read(), forever)
-	awaitWaiter(t, other)
+	eventuallyWaiting(t, other)
 	mustRelease(t, again) // which wakes the reader, though the lock is not free
-	next := mustGet(t, "the reader that waited for the downgrade", reader)
-	if fields := b.fields(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
+	next := mustReceiveLease(t, "the reader that waited for the downgrade", reader)
+	if fields := fx.hash(t, "a"); fields["mode"] != "read" || len(fields) != 3 {
 		t.Errorf("after the downgrade: %v", fields)
 	}
 	_, err := l.Write().Acquire(owner, forever)
@@ -90,39 +90,39 @@ func TestReadWrite_DowngradeAndUpgrade(t *testing.T) {
 	_, err = l.Write().Acquire(owner, AcquireOptions{})
 	wantErr(t, "an upgrade of the only reader", err, ErrUpgrade)
 	mustRelease(t, read)
-	mustRelease(t, mustTake(t, owner, l.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, owner, l.Write(), AcquireOptions{}))
 }
 
 // A writer enters both sides as it likes, and keeps others out until it has left the write side as
 // often. Redisson: testWR, testWriteLock.
 func TestReadWrite_BothSides(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	l, other := b.client(t).ReadWriteLock("a"), b.client(t).ReadWriteLock("a")
+	fx := newRedis(t)
+	l, other := fx.newLocks(t).ReadWriteLock("a"), fx.newLocks(t).ReadWriteLock("a")
 	owner := WithOwner(bg)
 	wantKeptOut := func(what string, writers int) {
 		t.Helper()
-		wantErr(t, what+": a reader", second(other.Read()), ErrNotAcquired)
-		wantErr(t, what+": a writer", second(other.Write()), ErrNotAcquired)
-		wantCount(t, owner, l.Write(), writers)
-		wantCount(t, WithOwner(bg), l.Write(), 0)
+		wantErr(t, what+": a reader", tryAcquire(other.Read()), ErrNotAcquired)
+		wantErr(t, what+": a writer", tryAcquire(other.Write()), ErrNotAcquired)
+		wantHoldCount(t, owner, l.Write(), writers)
+		wantHoldCount(t, WithOwner(bg), l.Write(), 0)
 	}
-	write := mustTake(t, owner, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{})
 	wantKeptOut("written", 1)
-	read := mustTake(t, owner, l.Read(), AcquireOptions{})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	wantKeptOut("read as well", 1)
 	mustRelease(t, read)
 	wantKeptOut("read no more", 1)
-	again := mustTake(t, owner, l.Write(), AcquireOptions{})
+	again := mustAcquire(t, owner, l.Write(), AcquireOptions{})
 	wantKeptOut("written twice", 2)
 	mustRelease(t, again)
-	read = mustTake(t, owner, l.Read(), AcquireOptions{})
+	read = mustAcquire(t, owner, l.Read(), AcquireOptions{})
 	wantKeptOut("read again", 1)
 	mustRelease(t, write)
-	mustRelease(t, mustTake(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
-	wantErr(t, "a writer beside a reader", second(other.Write()), ErrNotAcquired)
+	mustRelease(t, mustAcquire(t, bg, other.Read(), AcquireOptions{})) // readers among themselves
+	wantErr(t, "a writer beside a reader", tryAcquire(other.Write()), ErrNotAcquired)
 	mustRelease(t, read)
-	mustRelease(t, mustTake(t, bg, other.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, other.Write(), AcquireOptions{}))
 }
 
 // A stray change of the write side arrives when its owner also reads, or only reads. It must not
@@ -132,20 +132,20 @@ func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 	for name, early := range map[string]bool{"before the downgrade": true, "after the downgrade": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-			other := b.client(t)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+			other := fx.newLocks(t)
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-			mustRelease(t, mustTake(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
-			stray := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldRequest)
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+			mustRelease(t, mustAcquire(t, owner, l.Read(), AcquireOptions{})) // the stray knows of a level
+			stray := proxy.OnMatch(1, runsScript(readWriteUpdateScript), redistest.HoldRequest)
 			if err := write.Extend(bg, 2*time.Hour); err == nil {
 				t.Error("it was answered, and was not to be")
 			}
-			read := mustTake(t, owner, l.Read(), AcquireOptions{})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{})
 			arrives := func() {
 				stray.Release()
-				await(t, "the stray to be executed", stray.Done())
+				mustReceive(t, "the stray to be executed", stray.Done())
 			}
 			if early {
 				arrives()
@@ -154,12 +154,12 @@ func TestReadWrite_StrayOfTheWriter(t *testing.T) {
 			if !early {
 				arrives()
 			}
-			levels := b.rdb.Keys(bg, "{a}:*").Val()
-			if len(levels) != 1 || b.pttl(t, levels[0]) < time.Second {
+			levels := fx.rdb.Keys(bg, "{a}:*").Val()
+			if len(levels) != 1 || fx.pttl(t, levels[0]) < time.Second {
 				t.Errorf("the reader has the time-out keys %q", levels)
 			}
-			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
-			wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			mustRelease(t, mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{})) // who leaves looks who is alive
+			wantErr(t, "a writer beside a reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			wantHeld(t, read)
 			mustRelease(t, read)
 		})
@@ -173,22 +173,22 @@ func TestReadWrite_DowngradeIsRetried(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"release": time.Hour, "lease over": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t, commandTimeout(time.Second))
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t, commandTimeout(time.Second))
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
-			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
-			down := proxy.OnEvery(runs(readWriteUpdateScript), redistest.CutBefore)
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			down := proxy.OnEvery(runsScript(readWriteUpdateScript), redistest.CutBefore)
 			if lease == time.Hour {
 				if err := write.Release(bg); err == nil {
 					t.Error("the release was told, and was not to be")
 				}
 			}
-			await(t, "the write side to end", write.Done())
+			mustReceive(t, "the write side to end", write.Done())
 			tries := proxy.Count("EVALSHA")
 			eventually(t, "more retries than fit in CommandTimeout", func() bool { return proxy.Count("EVALSHA") > tries+25 })
 			down.Remove()
-			mustRelease(t, mustGet(t, "another reader", acquireAsync(bg, b.client(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience})))
+			mustRelease(t, mustReceiveLease(t, "another reader", acquireAsync(bg, fx.newLocks(t).ReadWriteLock("a").Read(), AcquireOptions{WaitTime: patience})))
 			wantHeld(t, read)
 			mustRelease(t, read)
 		})
@@ -199,17 +199,17 @@ func TestReadWrite_DowngradeIsRetried(t *testing.T) {
 // a loss.
 func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
-	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	c.dog.RenewAll()
-	await(t, "a renewal to be on its way", late.Hit())
+	mustReceive(t, "a renewal to be on its way", late.Hit())
 	mustRelease(t, write)
 	late.Release()
-	awaitRenewals(t, read)
-	mustRelease(t, mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
+	mustBeRenewed(t, read)
+	mustRelease(t, mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{}))
 	mustRelease(t, read)
 }
 
@@ -217,8 +217,8 @@ func TestReadWrite_RenewalAfterTheDowngrade(t *testing.T) {
 // new lease is renewed.
 func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	answered, settle := make(chan []watchdog.Verdict, 1), make(chan struct{})
 	var once sync.Once
 	dog := watchdog.New(watchdog.Config[*hold]{Interval: c.beat(), Send: func(batch []*watchdog.Item[*hold]) []watchdog.Verdict {
@@ -231,15 +231,15 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 		c.names.shards[i].dog = dog
 	}
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
-	late := proxy.OnMatch(1, runs(renewScript), redistest.HoldRequest)
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
+	late := proxy.OnMatch(1, runsScript(renewScript), redistest.HoldRequest)
 	dog.RenewAll()
-	await(t, "a renewal to be on its way", late.Hit())
+	mustReceive(t, "a renewal to be on its way", late.Hit())
 	mustRelease(t, write)
 
-	entered := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	entered := proxy.OnMatch(1, runsScript(readWriteUpdateScript), redistest.HoldReply)
 	again := acquireAsync(owner, l.Read(), AcquireOptions{})
-	await(t, "the re-entry", entered.Hit())
+	mustReceive(t, "the re-entry", entered.Hit())
 	released := releaseAsync(read)
 	h := holdOf(read)
 	eventually(t, "the release of the only lease", func() bool {
@@ -248,16 +248,16 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 		return h.claim.State() == claim.Freeing
 	})
 	late.Release()
-	if v := await(t, "the renewal to find no writer", answered); v[0] == watchdog.Renewed {
+	if v := mustReceive(t, "the renewal to find no writer", answered); v[0] == watchdog.Renewed {
 		t.Fatal("the renewal found the writer")
 	}
 	entered.Release()
-	lease := mustGet(t, "the re-entry", again)
-	if err := await(t, "the release", released); err != nil {
+	lease := mustReceiveLease(t, "the re-entry", again)
+	if err := mustReceive(t, "the release", released); err != nil {
 		t.Error(err)
 	}
 	close(settle)
-	awaitRenewals(t, lease)
+	mustBeRenewed(t, lease)
 	mustRelease(t, lease)
 }
 
@@ -265,18 +265,18 @@ func TestReadWrite_RenewalAfterTheDowngradeBesideAReentry(t *testing.T) {
 // writer.
 func TestReadWrite_RenewalDuringTheDowngrade(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write, read := mustTake(t, owner, l.Write(), AcquireOptions{}), mustTake(t, owner, l.Read(), AcquireOptions{})
-	down := proxy.OnMatch(1, runs(readWriteUpdateScript), redistest.HoldReply)
+	write, read := mustAcquire(t, owner, l.Write(), AcquireOptions{}), mustAcquire(t, owner, l.Read(), AcquireOptions{})
+	down := proxy.OnMatch(1, runsScript(readWriteUpdateScript), redistest.HoldReply)
 	defer down.Release()
 	released := releaseAsync(write)
-	await(t, "the downgrade to be done", down.Hit())
+	mustReceive(t, "the downgrade to be done", down.Hit())
 	c.dog.RenewAll()
-	awaitRenewals(t, read)
+	mustBeRenewed(t, read)
 	down.Release()
-	if err := await(t, "the writer to release it", released); err != nil {
+	if err := mustReceive(t, "the writer to release it", released); err != nil {
 		t.Error(err)
 	}
 	mustRelease(t, read)
@@ -285,8 +285,8 @@ func TestReadWrite_RenewalDuringTheDowngrade(t *testing.T) {
 // A stream of readers does not keep out a writer of the same process.
 func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	l := c.ReadWriteLock("a")
 	ctx, stop := context.WithCancel(bg)
 	var wg sync.WaitGroup
@@ -305,7 +305,7 @@ func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
 		})
 	}
 	for range 20 {
-		mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, l.Write(), AcquireOptions{WaitTime: patience}))
 	}
 	stop()
 	wg.Wait()
@@ -315,8 +315,8 @@ func TestReadWrite_WriterDoesNotStarve(t *testing.T) {
 // testForceUnlock, testReadLockIsLocked.
 func TestReadWrite_ForceUnlock(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	l := c.ReadWriteLock("a")
 	force := func(what string, side *Lock, want bool) {
 		t.Helper()
@@ -332,7 +332,7 @@ func TestReadWrite_ForceUnlock(t *testing.T) {
 		}
 		return is
 	}
-	readers := []*Lease{mustTake(t, bg, l.Read(), AcquireOptions{}), mustTake(t, bg, l.Read(), AcquireOptions{})}
+	readers := []*Lease{mustAcquire(t, bg, l.Read(), AcquireOptions{}), mustAcquire(t, bg, l.Read(), AcquireOptions{})}
 	if !locked(l.Read()) || locked(l.Write()) {
 		t.Error("read: one side is locked, the other not")
 	}
@@ -341,11 +341,11 @@ func TestReadWrite_ForceUnlock(t *testing.T) {
 	for _, r := range readers {
 		wantErr(t, "the reader", r.Err(), ErrLockLost)
 	}
-	write := mustTake(t, bg, l.Write(), AcquireOptions{})
+	write := mustAcquire(t, bg, l.Write(), AcquireOptions{})
 	if locked(l.Read()) || !locked(l.Write()) {
 		t.Error("written: one side is locked, the other not")
 	}
-	both := mustTake(t, write.Context(), l.Read(), AcquireOptions{})
+	both := mustAcquire(t, write.Context(), l.Read(), AcquireOptions{})
 	if !locked(l.Read()) {
 		t.Error("the writer reads as well")
 	}
@@ -359,16 +359,16 @@ func TestReadWrite_ForceUnlock(t *testing.T) {
 // Redisson: testReadLockLeaseTimeout.
 func TestRead_HashLivesForTheLongest(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
-	long := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
-	short := mustTake(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
-	if ttl := b.pttl(t, "a"); ttl < 59*time.Minute {
+	long := mustAcquire(t, bg, read, AcquireOptions{LeaseTime: time.Hour})
+	short := mustAcquire(t, bg, read, AcquireOptions{LeaseTime: time.Minute})
+	if ttl := fx.pttl(t, "a"); ttl < 59*time.Minute {
 		t.Errorf("the shorter lease has shortened the lock to %s", ttl)
 	}
 	mustRelease(t, long)
-	if ttl := b.pttl(t, "a"); ttl > time.Minute || ttl < time.Second {
+	if ttl := fx.pttl(t, "a"); ttl > time.Minute || ttl < time.Second {
 		t.Errorf("with a lease of a minute left the lock lives for %s", ttl)
 	}
 	mustRelease(t, short)
@@ -378,23 +378,23 @@ func TestRead_HashLivesForTheLongest(t *testing.T) {
 // released levels.
 func TestRead_Levels(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
 	owner := WithOwner(bg)
-	one := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
-	two := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
-	three := mustTake(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	one := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
+	two := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Hour})
+	three := mustAcquire(t, owner, read, AcquireOptions{LeaseTime: time.Minute})
 	key := func(n int) string { return wire.ReadTimeout("a", holdOf(one).wire, n) }
 	want := func(levels int) {
 		t.Helper()
 		for n := 1; n <= 3; n++ {
-			ttl := b.pttl(t, key(n))
+			ttl := fx.pttl(t, key(n))
 			if n <= levels && ttl < 59*time.Minute || n > levels && ttl > 0 {
 				t.Errorf("with %d levels, key %d lives for %s", levels, n, ttl)
 			}
 		}
-		if got := b.fields(t, "a")[holdOf(one).wire]; got != strconv.Itoa(levels) {
+		if got := fx.hash(t, "a")[holdOf(one).wire]; got != strconv.Itoa(levels) {
 			t.Errorf("the count is %s, want %d", got, levels)
 		}
 	}
@@ -410,29 +410,29 @@ func TestRead_Levels(t *testing.T) {
 // testMultiInstanceReadLockZombieCleanup.
 func TestRead_Renewal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout, short = 12 * time.Second, 8 * time.Second
-	c := b.client(t, watchdogTimeout(timeout))
+	c := fx.newLocks(t, watchdogTimeout(timeout))
 	read := c.ReadWriteLock("a").Read()
-	leases := []*Lease{mustTake(t, bg, read, AcquireOptions{}), mustTake(t, bg, read, AcquireOptions{})}
+	leases := []*Lease{mustAcquire(t, bg, read, AcquireOptions{}), mustAcquire(t, bg, read, AcquireOptions{})}
 	foreign := wire.ReadTimeout("a", "dead:1", 1)
-	if err := errors.Join(b.rdb.HSet(bg, "a", "dead:1", 1).Err(), b.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
+	if err := errors.Join(fx.rdb.HSet(bg, "a", "dead:1", 1).Err(), fx.rdb.Set(bg, foreign, 1, short).Err()); err != nil {
 		t.Fatal(err)
 	}
 	keys := []string{"a", wire.ReadTimeout("a", holdOf(leases[0]).wire, 1), wire.ReadTimeout("a", holdOf(leases[1]).wire, 1)}
 	for _, key := range keys {
-		b.expire(t, key, short)
+		fx.expire(t, key, short)
 	}
 	for _, key := range keys {
-		eventually(t, key+" to be renewed", func() bool { return b.pttl(t, key) > short })
+		eventually(t, key+" to be renewed", func() bool { return fx.pttl(t, key) > short })
 	}
-	if ttl := b.pttl(t, foreign); ttl > short {
+	if ttl := fx.pttl(t, foreign); ttl > short {
 		t.Errorf("the reader of another client was renewed to %s", ttl)
 	}
 	for _, l := range leases {
 		mustRelease(t, l)
 	}
-	b.free(t, "a", foreign)
+	fx.deleteKeys(t, "a", foreign)
 }
 
 // A renewal puts back the time-out key of a reader that was evicted or deleted. Without it another
@@ -442,18 +442,18 @@ func TestRead_TimeoutKeyIsPutBack(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(6*time.Second))
-			other := b.client(t)
+			fx := newRedis(t)
+			c := fx.newLocks(t, watchdogTimeout(6*time.Second))
+			other := fx.newLocks(t)
 			l := c.ReadWriteLock("a")
-			read := mustTake(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, bg, l.Read(), AcquireOptions{LeaseTime: lease})
 			key := wire.ReadTimeout("a", holdOf(read).wire, 1)
-			if err := b.rdb.Del(bg, key).Err(); err != nil {
+			if err := fx.rdb.Del(bg, key).Err(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the time-out key to be put back", func() bool { return b.pttl(t, key) > 0 })
-			mustRelease(t, mustTake(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
-			wantErr(t, "a writer beside the reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+			eventually(t, "the time-out key to be put back", func() bool { return fx.pttl(t, key) > 0 })
+			mustRelease(t, mustAcquire(t, bg, other.ReadWriteLock("a").Read(), AcquireOptions{}))
+			wantErr(t, "a writer beside the reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			wantHeld(t, read)
 			mustRelease(t, read)
 		})
@@ -468,9 +468,9 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"watched": 0, "fixed": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, watchdogTimeout(3*beat))
-			read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
+			fx := newRedis(t)
+			c := fx.newLocks(t, watchdogTimeout(3*beat))
+			read := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: lease})
 			timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
 			want := 2 * beat
 			if lease > 0 {
@@ -478,12 +478,12 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 			}
 			for _, keys := range [][]string{{"a"}, {"a", timeout}} { // up to 4.3.1 it sets the time-out keys of others, too
 				for _, key := range keys {
-					if err := b.rdb.PExpire(bg, key, 2*beat).Err(); err != nil {
+					if err := fx.rdb.PExpire(bg, key, 2*beat).Err(); err != nil {
 						t.Fatal(err)
 					}
 				}
 				for _, key := range keys {
-					eventually(t, key+" to have its time again", func() bool { return b.pttl(t, key) > want })
+					eventually(t, key+" to have its time again", func() bool { return fx.pttl(t, key) > want })
 				}
 			}
 			wantHeld(t, read)
@@ -496,20 +496,20 @@ func TestRead_ReassertsWhatOthersShorten(t *testing.T) {
 // change of the levels restores the TTL. Before the downgrade, the write side keeps others out.
 func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t) // the watchdog is too slow to help
+	fx := newRedis(t)
+	c := fx.newLocks(t) // the watchdog is too slow to help
 	l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-	write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
-	read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+	write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: time.Hour})
+	read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 	timeout := wire.ReadTimeout("a", holdOf(read).wire, 1)
-	b.expire(t, timeout, 5*time.Second)
+	fx.expire(t, timeout, 5*time.Second)
 	mustRelease(t, write)
-	if ttl := b.pttl(t, timeout); ttl < time.Hour-patience {
+	if ttl := fx.pttl(t, timeout); ttl < time.Hour-patience {
 		t.Errorf("the reader has %v left in Redis, want about an hour", ttl)
 	}
-	b.expire(t, timeout, 5*time.Second)
-	again := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Minute})
-	if ttl := b.pttl(t, timeout); ttl < time.Hour-patience {
+	fx.expire(t, timeout, 5*time.Second)
+	again := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Minute})
+	if ttl := fx.pttl(t, timeout); ttl < time.Hour-patience {
 		t.Errorf("after a re-entry for a minute, the reader has %v left in Redis, want about an hour", ttl)
 	}
 	mustRelease(t, again)
@@ -519,19 +519,19 @@ func TestReadWrite_DowngradeKeepsTheLease(t *testing.T) {
 // If the leases of a hold differ, Redis keeps it for the longest, and it ends when that does.
 func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const lease = 6 * time.Second
-	c := b.client(t, watchdogTimeout(lease))
+	c := fx.newLocks(t, watchdogTimeout(lease))
 	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
-	long := mustTake(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
-	watched := mustTake(t, owner, l, AcquireOptions{})
-	if err := b.rdb.PExpire(bg, "a", lease/2).Err(); err != nil {
+	long := mustAcquire(t, owner, l, AcquireOptions{LeaseTime: time.Hour})
+	watched := mustAcquire(t, owner, l, AcquireOptions{})
+	if err := fx.rdb.PExpire(bg, "a", lease/2).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the long lease's time to live", func() bool { return b.pttl(t, "a") > time.Minute })
-	awaitRenewals(t, watched)
+	eventually(t, "the long lease's time to live", func() bool { return fx.pttl(t, "a") > time.Minute })
+	mustBeRenewed(t, watched)
 	mustRelease(t, long)
-	awaitRenewals(t, watched)
+	mustBeRenewed(t, watched)
 	if left := watched.Remaining(); left > lease {
 		t.Errorf("the lease that the watchdog keeps has %v left, want at most %v", left, lease)
 	}
@@ -539,7 +539,7 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 	if n := c.Stats().Renewals; n != 1 { // as a reader, for as long as it lasts
 		t.Errorf("%d renewals", n)
 	}
-	await(t, "it to end by itself", watched.Done())
+	mustReceive(t, "it to end by itself", watched.Done())
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d renewals after the end", n)
 	}
@@ -548,10 +548,10 @@ func TestRead_BeatWithSeveralLeases(t *testing.T) {
 // A reader whose LeaseTime is shorter than a beat is not renewed.
 func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	read := mustTake(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
-	write := mustTake(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	read := mustAcquire(t, bg, c.ReadWriteLock("a").Read(), AcquireOptions{LeaseTime: time.Second})
+	write := mustAcquire(t, bg, c.ReadWriteLock("b").Write(), AcquireOptions{LeaseTime: time.Hour})
 	if n := c.Stats().Renewals; n != 0 {
 		t.Errorf("%d renewals", n)
 	}
@@ -569,42 +569,42 @@ func TestRead_ShortLeaseIsNotRenewed(t *testing.T) {
 // one release looks at.
 func TestRead_ManyDeadReadersAreRemoved(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	l := c.ReadWriteLock("a")
-	live := mustTake(t, bg, l.Read(), AcquireOptions{})
-	b.addReaders(t, "a", 200, func(int) time.Duration { return time.Millisecond })
-	if err := b.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
+	live := mustAcquire(t, bg, l.Read(), AcquireOptions{})
+	fx.addReaders(t, "a", 200, func(int) time.Duration { return time.Millisecond })
+	if err := fx.rdb.PExpire(bg, "a", time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "their keys to expire", func() bool { return len(b.rdb.Keys(bg, "{a}:*").Val()) == 1 })
-	wantErr(t, "a writer", second(l.Write()), ErrNotAcquired)
-	mustRelease(t, mustTake(t, bg, l.Read(), AcquireOptions{}))
+	eventually(t, "their keys to expire", func() bool { return len(fx.rdb.Keys(bg, "{a}:*").Val()) == 1 })
+	wantErr(t, "a writer", tryAcquire(l.Write()), ErrNotAcquired)
+	mustRelease(t, mustAcquire(t, bg, l.Read(), AcquireOptions{}))
 	wantHeld(t, live)
 	mustRelease(t, live)
-	mustRelease(t, mustTake(t, bg, l.Write(), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, l.Write(), AcquireOptions{}))
 }
 
 // The cost of a reader in Redis does not depend on the number of readers.
 func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 	t.Parallel()
 	work := func(t *testing.T, readers int, leases func(i int) time.Duration) map[string]int {
-		b := newBundle(t)
-		c := b.client(t)
+		fx := newRedis(t)
+		c := fx.newLocks(t)
 		lock := c.ReadWriteLock("a").Read()
-		b.addReaders(t, "a", readers, leases)
-		mustRelease(t, mustTake(t, bg, lock, AcquireOptions{})) // loads the scripts
-		before := b.commandStats(t)
-		lease := mustTake(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
+		fx.addReaders(t, "a", readers, leases)
+		mustRelease(t, mustAcquire(t, bg, lock, AcquireOptions{})) // loads the scripts
+		before := fx.commandStats(t)
+		lease := mustAcquire(t, bg, lock, AcquireOptions{LeaseTime: time.Hour})
 		if err := lease.Extend(bg, 2*time.Hour); err != nil {
 			t.Fatal(err)
 		}
 		mustRelease(t, lease)
-		after := b.commandStats(t)
+		after := fx.commandStats(t)
 		for cmd := range after {
 			after[cmd] -= before[cmd]
 		}
-		b.rdb.FlushAll(bg)
+		fx.rdb.FlushAll(bg)
 		return after
 	}
 	for name, leases := range map[string]func(i int) time.Duration{
@@ -633,10 +633,10 @@ func TestRead_CostsTheSameBesideThousands(t *testing.T) {
 }
 
 // addReaders adds readers of other clients to Redis.
-func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) time.Duration) {
+func (fx *redisFixture) addReaders(t testing.TB, name string, n int, lease func(i int) time.Duration) {
 	t.Helper()
 	longest := time.Duration(0)
-	_, err := b.rdb.Pipelined(bg, func(p redis.Pipeliner) error {
+	_, err := fx.rdb.Pipelined(bg, func(p redis.Pipeliner) error {
 		p.HSet(bg, name, "mode", "read")
 		for i := range n {
 			owner := fmt.Sprint("another client:", i)
@@ -646,8 +646,8 @@ func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) 
 		}
 		return nil
 	})
-	if err == nil && b.rdb.PTTL(bg, name).Val() < longest {
-		err = b.rdb.PExpire(bg, name, longest).Err()
+	if err == nil && fx.rdb.PTTL(bg, name).Val() < longest {
+		err = fx.rdb.PExpire(bg, name, longest).Err()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -655,9 +655,9 @@ func (b *bundle) addReaders(t testing.TB, name string, n int, lease func(i int) 
 }
 
 // commandStats returns how often each command was called, by scripts too.
-func (b *bundle) commandStats(t testing.TB) map[string]int {
+func (fx *redisFixture) commandStats(t testing.TB) map[string]int {
 	t.Helper()
-	text, err := b.rdb.Info(bg, "commandstats").Result()
+	text, err := fx.rdb.Info(bg, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -678,13 +678,13 @@ func (b *bundle) commandStats(t testing.TB) map[string]int {
 // key, so it must not move the deadline. The next renewal does.
 func TestRead_RenewalBesideAReentry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	read := c.ReadWriteLock("a").Read()
-	outer := mustTake(t, bg, read, AcquireOptions{})
+	outer := mustAcquire(t, bg, read, AcquireOptions{})
 	h := holdOf(outer)
 	asked := h.renewable()
-	inner := mustTake(t, outer.Context(), read, AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), read, AcquireOptions{})
 	before := inner.Remaining()
 	sent := c.clock().Add(time.Hour) // as if long after the re-entry
 	if h.handleRenewed(sent, c.leaseTime(0), asked, lua.Renewal{Renewed: true}) {

@@ -20,13 +20,13 @@ import (
 
 // voters are independent masters with a client on each. Some may be down in the end.
 type voters struct {
-	bundles []*bundle
+	masters []*redisFixture
 	clients []*Client
 }
 
 func newVoters(t testing.TB, n int, opts ...func(*Options)) *voters {
 	t.Helper()
-	v := &voters{bundles: bundles(t, n)}
+	v := &voters{masters: newMasters(t, n)}
 	v.join(t, opts...)
 	return v
 }
@@ -34,15 +34,15 @@ func newVoters(t testing.TB, n int, opts ...func(*Options)) *voters {
 // others returns more clients on the same masters.
 func (v *voters) others(t testing.TB, opts ...func(*Options)) *voters {
 	t.Helper()
-	o := &voters{bundles: v.bundles}
+	o := &voters{masters: v.masters}
 	o.join(t, opts...)
 	return o
 }
 
 func (v *voters) join(t testing.TB, opts ...func(*Options)) {
 	t.Helper()
-	for _, b := range v.bundles {
-		c := newLooseClient(t, b.srv.Client(t), append([]func(*Options){commandTimeout(3 * time.Second)}, opts...)...)
+	for _, fx := range v.masters {
+		c := newUncheckedLocks(t, fx.srv.Client(t), append([]func(*Options){commandTimeout(3 * time.Second)}, opts...)...)
 		v.clients = append(v.clients, c)
 		t.Cleanup(func() { mustClose(t, c) })
 	}
@@ -55,16 +55,16 @@ func (v *voters) locks(name string) (all []Locker) {
 	return all
 }
 
-func (v *voters) red(name string) Locker { return RedLock(v.locks(name)...) }
+func (v *voters) redLock(name string) Locker { return RedLock(v.locks(name)...) }
 
 // wantFree waits until the lock is free and the clients are idle on all masters that are not down.
 func (v *voters) wantFree(t testing.TB, name string, down ...int) {
 	t.Helper()
-	for i, b := range v.bundles {
+	for i, fx := range v.masters {
 		if slices.Contains(down, i) {
 			continue
 		}
-		eventually(t, fmt.Sprintf("%s to be free on master %d", name, i), func() bool { return len(b.fields(t, name)) == 0 })
+		eventually(t, fmt.Sprintf("%s to be free on master %d", name, i), func() bool { return len(fx.hash(t, name)) == 0 })
 		eventually(t, fmt.Sprintf("client %d to be idle", i), func() bool { return v.clients[i].Stats() == Stats{} })
 	}
 }
@@ -91,12 +91,13 @@ func askRed(ctx context.Context, red Locker, opts AcquireOptions) (lease *Lease,
 	return lease, err
 }
 
-// takeAll acquires until all members are held: on a slow machine one may have answered too late.
-func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
+// acquireAllMembers acquires until all members are held: on a slow machine one may have answered
+// too late.
+func acquireAllMembers(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
 	eventually(t, "all members to be held", func() bool {
-		lease = mustTake(t, bg, l, opts)
-		if allPresent(lease) {
+		lease = mustAcquire(t, bg, l, opts)
+		if allHeld(lease) {
 			return true
 		}
 		mustRelease(t, lease)
@@ -105,8 +106,8 @@ func takeAll(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
 	return lease
 }
 
-// allPresent reports whether all members of a lease are held, nested ones included.
-func allPresent(lease *Lease) bool {
+// allHeld reports whether all members of a lease are held, nested ones included.
+func allHeld(lease *Lease) bool {
 	s, ok := lease.backend.(*set)
 	if !ok {
 		return lease.Err() == nil
@@ -114,7 +115,7 @@ func allPresent(lease *Lease) bool {
 	s.mu.Lock()
 	members := slices.Clone(s.members)
 	s.mu.Unlock()
-	return !slices.ContainsFunc(members, func(m *Lease) bool { return m == nil || !allPresent(m) })
+	return !slices.ContainsFunc(members, func(m *Lease) bool { return m == nil || !allHeld(m) })
 }
 
 // A majority holds the lock. A minority gives its members back.
@@ -125,14 +126,14 @@ func TestRed_Majority(t *testing.T) {
 	const lease = time.Minute
 	opts := AcquireOptions{LeaseTime: lease}
 	opts.WaitTime = patience
-	whole := mustTake(t, bg, v.red("r"), opts)
+	whole := mustAcquire(t, bg, v.redLock("r"), opts)
 	if whole.Name() != "red(r)" {
 		t.Errorf("Name() = %q", whole.Name())
 	}
 	if got, most := whole.Remaining(), lease-clock.Margin(lease); got <= 0 || got > most {
 		t.Errorf("Remaining() = %s, want up to %s", got, most)
 	}
-	for _, red := range []Locker{v.red("r"), other.red("r")} { // its own context does not help: an attempt has a new owner
+	for _, red := range []Locker{v.redLock("r"), other.redLock("r")} { // its own context does not help: an attempt has a new owner
 		_, err := askRed(whole.Context(), red, AcquireOptions{})
 		var held *NotAcquiredError
 		if !errors.As(err, &held) || held.Name != "red(r)" || held.TTL < lease/2 {
@@ -142,14 +143,14 @@ func TestRed_Majority(t *testing.T) {
 	mustRelease(t, whole)
 	v.wantFree(t, "r")
 
-	first := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
-	whole = mustTake(t, bg, v.red("r"), opts)
+	first := mustAcquire(t, bg, other.clients[0].Lock("r"), AcquireOptions{})
+	whole = mustAcquire(t, bg, v.redLock("r"), opts)
 	if n := present(whole); n != 2 {
 		t.Errorf("%d members, want the two that are free", n)
 	}
 	mustRelease(t, whole)
-	second := mustAcquire(t, other.clients[2], "r", AcquireOptions{})
-	_, err := askRed(bg, v.red("r"), AcquireOptions{})
+	second := mustAcquire(t, bg, other.clients[2].Lock("r"), AcquireOptions{})
+	_, err := askRed(bg, v.redLock("r"), AcquireOptions{})
 	wantErr(t, "Acquire while others have two of three", err, ErrNotAcquired)
 	v.wantFree(t, "r", 0, 2)
 	mustRelease(t, first)
@@ -204,10 +205,10 @@ func TestRed_MastersDown(t *testing.T) {
 				var gone []int
 				for i := range down {
 					if frozen {
-						v.bundles[i].srv.Freeze(t)
-						defer v.bundles[i].srv.Thaw(t)
+						v.masters[i].srv.Freeze(t)
+						defer v.masters[i].srv.Thaw(t)
 					} else {
-						v.bundles[i].srv.Kill(t)
+						v.masters[i].srv.Kill(t)
 						gone = append(gone, i)
 					}
 				}
@@ -215,7 +216,7 @@ func TestRed_MastersDown(t *testing.T) {
 				if down <= 2 {
 					opts.WaitTime = patience
 				}
-				lease, err := v.red("r").Acquire(bg, opts)
+				lease, err := v.redLock("r").Acquire(bg, opts)
 				if down > 2 {
 					if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("Acquire: %v", err)
@@ -235,7 +236,7 @@ func TestRed_MastersDown(t *testing.T) {
 				}
 				if frozen {
 					for i := range down {
-						v.bundles[i].srv.Thaw(t)
+						v.masters[i].srv.Thaw(t)
 					}
 				}
 				v.wantFree(t, "r", gone...) // also where the grant came late
@@ -247,7 +248,7 @@ func TestRed_MastersDown(t *testing.T) {
 // Errors that may pass do not end the attempts of a RedLock, and those of its use or set-up do.
 func TestRed_Verdict(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	r := RedLock(c.Lock("a"), c.Lock("b"), c.Lock("c")).(*red)
 	for err, want := range map[error]bool{
 		errNoVote: false, claim.ErrLate: false, claim.ErrForced: false, claim.ErrOutrun: false, ErrNotReplicated: false,
@@ -268,16 +269,16 @@ func TestRed_WaitsForSilentMasters(t *testing.T) {
 			t.Parallel()
 			var votes atomic.Int64
 			v := newVoters(t, 3, func(o *Options) { o.Observer.Acquired = func(context.Context, Event) { votes.Add(1) } })
-			for _, b := range v.bundles[:2] {
-				b.srv.Freeze(t)
+			for _, fx := range v.masters[:2] {
+				fx.srv.Freeze(t)
 			}
-			result := acquireAsync(bg, v.red("r"), AcquireOptions{WaitTime: wait})
+			result := acquireAsync(bg, v.redLock("r"), AcquireOptions{WaitTime: wait})
 			// Each attempt gets the vote of the third master.
 			eventually(t, "a second attempt", func() bool { return votes.Load() >= 2 || len(result) > 0 })
-			for _, b := range v.bundles[:2] {
-				b.srv.Thaw(t)
+			for _, fx := range v.masters[:2] {
+				fx.srv.Thaw(t)
 			}
-			mustRelease(t, mustGet(t, "the lock", result))
+			mustRelease(t, mustReceiveLease(t, "the lock", result))
 			v.wantFree(t, "r")
 		})
 	}
@@ -291,26 +292,26 @@ func TestRed_MastersGoWhileHeld(t *testing.T) {
 		t.Run(fmt.Sprint("frozen ", frozen), func(t *testing.T) {
 			t.Parallel()
 			v := newVoters(t, 5, watchdogTimeout(6*time.Second))
-			lease := mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience})
+			lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
 			bound, unbind := lease.Bind(bg)
 			defer unbind()
 			stop := func(i int) {
 				if frozen {
-					v.bundles[i].srv.Freeze(t)
+					v.masters[i].srv.Freeze(t)
 				} else {
-					v.bundles[i].srv.Kill(t)
+					v.masters[i].srv.Kill(t)
 				}
 			}
 			stop(0)
 			stop(1)
 			eventually(t, "two members to be lost", func() bool { return present(lease) == 3 })
 			for i := 2; i < 5; i++ {
-				v.bundles[i].eventuallyRenewed(t, "r")
+				v.masters[i].eventuallyRenewed(t, "r")
 			}
 			wantHeld(t, lease)
 			stop(2)
 			wantLost(t, lease)
-			await(t, "a bound context to end", bound.Done())
+			mustReceive(t, "a bound context to end", bound.Done())
 			if cause := context.Cause(bound); cause != ErrLockLost {
 				t.Errorf("cause of a bound context: %v", cause)
 			}
@@ -318,7 +319,7 @@ func TestRed_MastersGoWhileHeld(t *testing.T) {
 			down := []int{0, 1, 2}
 			if frozen {
 				for _, i := range down {
-					v.bundles[i].srv.Thaw(t)
+					v.masters[i].srv.Thaw(t)
 				}
 				down = nil
 			}
@@ -332,26 +333,26 @@ func TestRed_RefillsMembers(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3, watchdogTimeout(6*time.Second))
 	other := v.others(t)
-	busy := mustAcquire(t, other.clients[0], "r", AcquireOptions{})
+	busy := mustAcquire(t, bg, other.clients[0].Lock("r"), AcquireOptions{})
 	ctx, cancel := context.WithCancel(bg)
-	lease := mustTake(t, ctx, v.red("r"), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, ctx, v.redLock("r"), AcquireOptions{WaitTime: patience})
 	cancel() // the caller's affair: the lease is held until its release
 	mustRelease(t, busy)
 	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
-	v.bundles[1].srv.Kill(t)
+	v.masters[1].srv.Kill(t)
 	eventually(t, "one member to be lost", func() bool { return present(lease) == 2 })
-	v.bundles[1].srv.Restart(t)
+	v.masters[1].srv.Restart(t)
 	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
-	v.bundles[1].wantLocked(t, "r")
-	v.bundles[2].free(t, "r")
-	eventually(t, "the third member to be acquired again", func() bool { return present(lease) == 3 && len(v.bundles[2].fields(t, "r")) == 1 })
+	v.masters[1].wantLocked(t, "r")
+	v.masters[2].deleteKeys(t, "r")
+	eventually(t, "the third member to be acquired again", func() bool { return present(lease) == 3 && len(v.masters[2].hash(t, "r")) == 1 })
 	if err := lease.Err(); err != nil {
 		t.Errorf("Err() = %v", err)
 	}
 
 	// Without renewal there is nothing to come back to.
 	lease.StopRenewal()
-	v.bundles[0].free(t, "r")
+	v.masters[0].deleteKeys(t, "r")
 	eventually(t, "the lease to end", func() bool { return lease.Err() != nil })
 	v.wantFree(t, "r")
 }
@@ -361,13 +362,13 @@ func TestRed_Deadline(t *testing.T) {
 	t.Parallel()
 	var clocks []*testClock
 	var locks []Locker
-	for i, b := range bundles(t, 3) {
+	for i, fx := range newMasters(t, 3) {
 		clocks = append(clocks, stoppedClock())
-		locks = append(locks, b.clocked(t, b.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
+		locks = append(locks, fx.newLocksWithClock(t, fx.srv.Client(t), clocks[i]).Lock(fmt.Sprint("r", i)))
 	}
 	const lease = time.Minute
 	full := lease - clock.Margin(lease)
-	whole := takeAll(t, RedLock(locks...), AcquireOptions{LeaseTime: lease, WaitTime: patience})
+	whole := acquireAllMembers(t, RedLock(locks...), AcquireOptions{LeaseTime: lease, WaitTime: patience})
 	want := func(d time.Duration) {
 		t.Helper()
 		if got := whole.Remaining(); got != d {
@@ -396,7 +397,7 @@ func TestRed_Deadline(t *testing.T) {
 func TestRed_Expires(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
-	lease := mustTake(t, bg, v.red("r"), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
+	lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{LeaseTime: 3 * time.Second, WaitTime: patience})
 	if vacancies := lease.backend.(*set).vacancies; len(vacancies) > 0 {
 		t.Errorf("%d places of a fixed lease would be filled again", len(vacancies))
 	}
@@ -411,9 +412,9 @@ func TestRed_Waits(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	other := v.others(t)
-	lease := mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience})
 	const wait = 50 * time.Millisecond
-	_, err := askRed(bg, other.red("r"), AcquireOptions{WaitTime: wait})
+	_, err := askRed(bg, other.redLock("r"), AcquireOptions{WaitTime: wait})
 	var held *NotAcquiredError
 	if !errors.As(err, &held) || held.Waited < wait {
 		t.Errorf("after WaitTime: %#v", err)
@@ -422,7 +423,7 @@ func TestRed_Waits(t *testing.T) {
 	cancel()
 	for patient := 10 * wait; ; patient *= 2 { // on a busy machine a majority may not have answered by then
 		ctx, cancel := context.WithTimeout(bg, patient)
-		_, err = other.red("r").Acquire(ctx, forever)
+		_, err = other.redLock("r").Acquire(ctx, forever)
 		cancel()
 		wantErr(t, "after ctx", err, context.DeadlineExceeded)
 		if errors.Is(err, ErrStillHeld) {
@@ -432,12 +433,12 @@ func TestRed_Waits(t *testing.T) {
 			t.Fatalf("after %s: %v; want ErrStillHeld", patient, err)
 		}
 	}
-	_, err = other.red("r").Acquire(ended, AcquireOptions{})
+	_, err = other.redLock("r").Acquire(ended, AcquireOptions{})
 	wantErr(t, "with a ctx that has ended", err, context.Canceled)
 
-	waiting := acquireAsync(bg, other.red("r"), forever)
+	waiting := acquireAsync(bg, other.redLock("r"), forever)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the lock to be granted", waiting))
+	mustRelease(t, mustReceiveLease(t, "the lock to be granted", waiting))
 	v.wantFree(t, "r")
 	other.wantFree(t, "r")
 }
@@ -447,23 +448,23 @@ func TestRed_Hopeless(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	for i := range 2 {
-		if err := v.bundles[i].rdb.Set(bg, "r", "text", 0).Err(); err != nil {
+		if err := v.masters[i].rdb.Set(bg, "r", "text", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err := v.red("r").Acquire(bg, forever)
+	_, err := v.redLock("r").Acquire(bg, forever)
 	wantErr(t, "two of three are no locks", err, ErrWrongKind)
 	v.wantFree(t, "r", 0, 1)
-	v.bundles[0].free(t, "r")
-	mustRelease(t, mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience}))
-	v.bundles[1].free(t, "r")
+	v.masters[0].deleteKeys(t, "r")
+	mustRelease(t, mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
+	v.masters[1].deleteKeys(t, "r")
 
 	for i := range 2 {
 		if err := v.clients[i].Close(bg); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, err = v.red("r").Acquire(bg, forever)
+	_, err = v.redLock("r").Acquire(bg, forever)
 	wantErr(t, "two of three clients are closed", err, ErrClosed)
 	v.wantFree(t, "r", 0, 1)
 }
@@ -473,10 +474,10 @@ func TestRed_ClosedClients(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
 	var clients []*Client
-	for _, b := range v.bundles {
-		clients = append(clients, newLooseClient(t, b.srv.Client(t)))
+	for _, fx := range v.masters {
+		clients = append(clients, newUncheckedLocks(t, fx.srv.Client(t)))
 	}
-	lease := mustTake(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
+	lease := mustAcquire(t, bg, RedLock((&voters{clients: clients}).locks("r")...), AcquireOptions{WaitTime: patience})
 	eventually(t, "all three to be held", func() bool { return present(lease) == 3 })
 	gone, cancel := context.WithCancel(bg)
 	cancel()
@@ -492,35 +493,35 @@ func TestRed_ClosedClients(t *testing.T) {
 // released.
 func TestRed_DoesNotQueue(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*patience), pollInterval(time.Hour), watchdogTimeout(9*time.Second))
-	plain := newBundle(t).client(t)
-	stuck := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*patience), pollInterval(time.Hour), watchdogTimeout(9*time.Second))
+	plain := newRedis(t).newLocks(t)
+	stuck := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
 	waiting := acquireAsync(bg, c.Lock("a"), forever)
-	await(t, "the first in the queue to ask", stuck.Hit())
-	lease := mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
+	mustReceive(t, "the first in the queue to ask", stuck.Hit())
+	lease := mustAcquire(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience})
 	eventually(t, "a to be held", func() bool { return present(lease) == 3 })
 	stuck.Release()
-	awaitWaiter(t, c)
+	eventuallyWaiting(t, c)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the waiter for a", waiting))
+	mustRelease(t, mustReceiveLease(t, "the waiter for a", waiting))
 
 	// No one else uses the name: it is remembered for as long as it takes.
 	for range 5 {
-		mustRelease(t, mustTake(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, RedLock(c.Lock("a"), plain.Lock("b"), plain.Lock("c")), AcquireOptions{WaitTime: patience}))
 	}
 }
 
 // MultiLocks and RedLocks can be members of each other.
 func TestRed_Nested(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, watchdogTimeout(9*time.Second))
+	fx := newRedis(t)
+	c := fx.newLocks(t, watchdogTimeout(9*time.Second))
 	pair := func(x, y string) Locker { return MultiLock(c.Lock(x), c.Lock(y), c.Lock(x)) }
 	red := RedLock(pair("a", "b"), pair("c", "d"), pair("e", "f"))
 	multi := MultiLock(c.Lock("z"), red)
 	for _, opts := range []AcquireOptions{{WaitTime: patience}, {WaitTime: patience, LeaseTime: time.Minute}} {
-		lease := takeAll(t, multi, opts)
+		lease := acquireAllMembers(t, multi, opts)
 		inner := lease.backend.(*set).members[0] // "red(a, b, c, d, e, f)" comes before "z"
 		if opts.LeaseTime > 0 {
 			if got, most := lease.Remaining(), opts.LeaseTime-clock.Margin(opts.LeaseTime); got <= 0 || got > most {
@@ -533,7 +534,7 @@ func TestRed_Nested(t *testing.T) {
 		}
 		wantHeld(t, lease)
 		if opts.LeaseTime == 0 {
-			eventually(t, "all six to be held again", func() bool { return allPresent(lease) })
+			eventually(t, "all six to be held again", func() bool { return allHeld(lease) })
 			mustRelease(t, lease)
 		} else {
 			mustForce(t, c.Lock("d"))
@@ -548,8 +549,8 @@ func TestRed_Load(t *testing.T) {
 	t.Parallel()
 	one := newVoters(t, 3)
 	two := one.others(t)
-	exclude(t, 6, 5, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(i int) Locker {
-		return []*voters{one, two}[i%2].red("r")
+	checkExclusion(t, 6, 5, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute}, func(i int) Locker {
+		return []*voters{one, two}[i%2].redLock("r")
 	})
 	one.wantFree(t, "r")
 	two.wantFree(t, "r")

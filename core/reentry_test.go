@@ -13,9 +13,9 @@ import (
 	"github.com/reqlock/reqlock/internal/lineage"
 )
 
-// enters reports whether Acquire with a context enters a held lock again, and that IsHeld says the
-// same.
-func enters(t testing.TB, ctx context.Context, l *Lock) bool {
+// canReenter reports whether Acquire with a context enters a held lock again, and that IsHeld says
+// the same.
+func canReenter(t testing.TB, ctx context.Context, l *Lock) bool {
 	t.Helper()
 	held, err := l.IsHeld(ctx)
 	if err != nil {
@@ -36,18 +36,18 @@ func enters(t testing.TB, ctx context.Context, l *Lock) bool {
 // A context enters a name again only if it comes from a live lease of that name.
 func TestReentry_FollowsTheLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	a, other := c.Lock("a"), c.Lock("b")
 	type key struct{}
 
-	outer := mustEnter(t, bg, c, "a", AcquireOptions{})
+	outer := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	bound, free := outer.Bind(context.WithValue(bg, key{}, 1))
 	defer free()
 	for what, from := range map[string]context.Context{"Lease.Context": outer.Context(), "Lease.Bind": bound} {
 		child, cancel := context.WithCancel(context.WithValue(from, key{}, 2))
 		defer cancel()
-		inner := mustEnter(t, child, c, "b", AcquireOptions{})
+		inner := mustAcquire(t, child, c.Lock("b"), AcquireOptions{})
 		for _, tc := range []struct {
 			name string
 			ctx  context.Context
@@ -63,7 +63,7 @@ func TestReentry_FollowsTheLease(t *testing.T) {
 			{"cut off", WithNewOwner(inner.Context()), other, false},
 			{"an owner made below the lease", WithOwner(inner.Context()), a, true},
 		} {
-			if got := enters(t, tc.ctx, tc.lock); got != tc.want {
+			if got := canReenter(t, tc.ctx, tc.lock); got != tc.want {
 				t.Errorf("%s: %s: entered again %t, want %t", what, tc.name, got, tc.want)
 			}
 		}
@@ -78,39 +78,39 @@ func TestReentry_OnlyLiveLeasesCount(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *Client, ctx context.Context, lease *Lease){
 		"released": func(t *testing.T, _ *Client, _ context.Context, lease *Lease) { mustRelease(t, lease) },
 		"expired": func(t *testing.T, _ *Client, _ context.Context, lease *Lease) {
-			await(t, "the lease to end", lease.Done())
+			mustReceive(t, "the lease to end", lease.Done())
 		},
 		"given away": func(t *testing.T, _ *Client, ctx context.Context, _ *Lease) { lineage.From(ctx).Detach() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t)
+			fx := newRedis(t)
+			c := fx.newLocks(t)
 			short := AcquireOptions{}
 			if name == "expired" {
 				short.LeaseTime = 3 * time.Second
 			}
 			// The first lease ends. The second keeps the hold, and only contexts from it count.
-			first := mustEnter(t, bg, c, "a", short)
+			first := mustAcquire(t, bg, c.Lock("a"), short)
 			bound, free := first.Bind(bg)
 			defer free()
 			from := context.WithoutCancel(bound)
-			second := mustEnter(t, from, c, "a", AcquireOptions{})
-			inner := mustEnter(t, second.Context(), c, "a", AcquireOptions{})
+			second := mustAcquire(t, from, c.Lock("a"), AcquireOptions{})
+			inner := mustAcquire(t, second.Context(), c.Lock("a"), AcquireOptions{})
 			end(t, c, bound, first)
-			if enters(t, from, c.Lock("a")) {
+			if canReenter(t, from, c.Lock("a")) {
 				t.Error("a context of the ended lease enters again")
 			}
 			innerCtx := context.WithoutCancel(inner.Context())
 			mustRelease(t, inner)
-			if !enters(t, innerCtx, c.Lock("a")) {
+			if !canReenter(t, innerCtx, c.Lock("a")) {
 				t.Error("the lease further out does not count")
 			}
 			mustRelease(t, second)
 			if name == "given away" {
 				mustRelease(t, first)
 			}
-			b.wantFree(t, "a")
+			fx.wantFree(t, "a")
 		})
 	}
 }
@@ -119,35 +119,35 @@ func TestReentry_OnlyLiveLeasesCount(t *testing.T) {
 // of another client is another lock.
 func TestReentry_StandsForAllMembers(t *testing.T) {
 	t.Parallel()
-	all := bundles(t, 3)
+	all := newMasters(t, 3)
 	var mine, theirs []*Client
-	for _, b := range all {
-		mine, theirs = append(mine, b.client(t)), append(theirs, b.client(t))
+	for _, fx := range all {
+		mine, theirs = append(mine, fx.newLocks(t)), append(theirs, fx.newLocks(t))
 	}
 	for name, whole := range map[string]Locker{
 		"multi":  MultiLock(mine[0].Lock("a"), mine[1].Lock("b"), MultiLock(mine[2].Lock("c"))),
 		"red":    RedLock(mine[0].Lock("a"), mine[1].Lock("b"), mine[2].Lock("c")),
 		"single": mine[0].Lock("a"),
 	} {
-		lease := mustTake(t, bg, whole, AcquireOptions{WaitTime: patience})
-		eventually(t, "all members to be held", func() bool { return allPresent(lease) })
+		lease := mustAcquire(t, bg, whole, AcquireOptions{WaitTime: patience})
+		eventually(t, "all members to be held", func() bool { return allHeld(lease) })
 		bound, free := lease.Bind(bg)
 		for i, member := range []string{"a", "b", "c"} {
 			if name == "single" && i > 0 {
 				break
 			}
 			for what, ctx := range map[string]context.Context{"Context": lease.Context(), "Bind": bound} {
-				if !enters(t, ctx, mine[i].Lock(member)) {
+				if !canReenter(t, ctx, mine[i].Lock(member)) {
 					t.Errorf("%s: %s does not enter the member %s again", name, what, member)
 				}
 			}
-			if enters(t, bound, theirs[i].Lock(member)) {
+			if canReenter(t, bound, theirs[i].Lock(member)) {
 				t.Errorf("%s: the lease counts for another client", name)
 			}
 		}
 		// Another name is not a member's, even if the same Acquire could have taken it.
-		other := mustEnter(t, bound, mine[0], "other", AcquireOptions{})
-		if enters(t, bound, mine[0].Lock("other")) || enters(t, lease.Context(), mine[0].Lock("other")) {
+		other := mustAcquire(t, bound, mine[0].Lock("other"), AcquireOptions{})
+		if canReenter(t, bound, mine[0].Lock("other")) || canReenter(t, lease.Context(), mine[0].Lock("other")) {
 			t.Errorf("%s: its contexts enter another name again", name)
 		}
 		mustRelease(t, other)
@@ -159,8 +159,8 @@ func TestReentry_StandsForAllMembers(t *testing.T) {
 // Goroutines that share a context exclude each other on every name but its lease's.
 func TestReentry_GoroutinesExcludeEachOther(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	work := func(what string, ctx context.Context, most int) {
 		var inside, top atomic.Int32
 		all := make(chan struct{})
@@ -230,9 +230,9 @@ func TestReentry_RefusalByItself(t *testing.T) {
 			t.Run(fmt.Sprint(kind, ", WaitTime ", wait), func(t *testing.T) {
 				t.Parallel()
 				var log lockedBuffer
-				c := newEmbedded(t).client(t, logTo(&log))
-				outer := mustAcquire(t, c, "of the request", AcquireOptions{})
-				inner := mustTake(t, outer.Context(), locker(c), AcquireOptions{})
+				c := newEmbeddedRedis(t).newLocks(t, logTo(&log))
+				outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
+				inner := mustAcquire(t, outer.Context(), locker(c), AcquireOptions{})
 				for range 3 {
 					_, err := locker(c).Acquire(outer.Context(), AcquireOptions{WaitTime: wait})
 					wantErr(t, "the second Acquire", err, ErrNotAcquired)
@@ -243,7 +243,7 @@ func TestReentry_RefusalByItself(t *testing.T) {
 				if line := wantLines(t, &log, ownRefusal, 1); !strings.Contains(line, "WARN") {
 					t.Errorf("it is logged as %q, want a warning", line)
 				}
-				again := mustTake(t, inner.Context(), locker(c), AcquireOptions{})
+				again := mustAcquire(t, inner.Context(), locker(c), AcquireOptions{})
 				mustRelease(t, again)
 				// Another caller gets neither the text nor the line.
 				_, err := locker(c).Acquire(bg, AcquireOptions{WaitTime: wait})
@@ -269,11 +269,11 @@ func TestReentry_RefusalByItself(t *testing.T) {
 func TestReentry_ReadersOfOneRequest(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
-	c := newBundle(t).client(t, logTo(&log))
-	outer := mustAcquire(t, c, "of the request", AcquireOptions{})
+	c := newRedis(t).newLocks(t, logTo(&log))
+	outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
 	l := c.ReadWriteLock("a")
-	first := mustTake(t, outer.Context(), l.Read(), AcquireOptions{})
-	second := mustTake(t, outer.Context(), l.Read(), AcquireOptions{})
+	first := mustAcquire(t, outer.Context(), l.Read(), AcquireOptions{})
+	second := mustAcquire(t, outer.Context(), l.Read(), AcquireOptions{})
 	if holdOf(first) == holdOf(second) {
 		t.Error("the second reader has entered the first one's hold")
 	}
@@ -292,10 +292,10 @@ func TestReentry_ReadersOfOneRequest(t *testing.T) {
 func TestReentry_WaitsForItself(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
-	c := newBundle(t).client(t, logTo(&log))
-	outer := mustAcquire(t, c, "of the request", AcquireOptions{})
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{})
-	waiting := []<-chan acquired{acquireAsync(bg, c.Lock("a"), forever)}
+	c := newRedis(t).newLocks(t, logTo(&log))
+	outer := mustAcquire(t, bg, c.Lock("of the request"), AcquireOptions{})
+	inner := mustAcquire(t, outer.Context(), c.Lock("a"), AcquireOptions{})
+	waiting := []<-chan acquireResult{acquireAsync(bg, c.Lock("a"), forever)}
 	for range 2 {
 		waiting = append(waiting, acquireAsync(outer.Context(), c.Lock("a"), forever))
 	}
@@ -303,7 +303,7 @@ func TestReentry_WaitsForItself(t *testing.T) {
 	mustRelease(t, inner)
 	all := merge(waiting...)
 	for range waiting {
-		mustRelease(t, mustGet(t, "the lock", all))
+		mustRelease(t, mustReceiveLease(t, "the lock", all))
 	}
 	mustRelease(t, outer)
 	wantLines(t, &log, "same request", 1)
@@ -324,7 +324,7 @@ func (c *lookupCounter) Value(key any) any {
 // become of them. With two questions each, 26 of them took seconds.
 func TestBind_LooksUpOnce(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	type key struct{}
 	for name, use := range map[string]func(ctx context.Context, lease *Lease, free context.CancelFunc){
 		"new":             func(context.Context, *Lease, context.CancelFunc) {},
@@ -341,7 +341,7 @@ func TestBind_LooksUpOnce(t *testing.T) {
 		var ctx context.Context = root
 		var frees []func()
 		for range 40 {
-			lease := mustEnter(t, context.WithoutCancel(ctx), c, "a", AcquireOptions{WaitTime: patience})
+			lease := mustAcquire(t, context.WithoutCancel(ctx), c.Lock("a"), AcquireOptions{WaitTime: patience})
 			bound, free := lease.Bind(ctx)
 			frees = append(frees, free, func() { _ = lease.Release(bg) })
 			ctx = bound
@@ -371,17 +371,17 @@ func TestBind_LooksUpOnce(t *testing.T) {
 // context up once.
 func TestReentry_LooksUpOnce(t *testing.T) {
 	t.Parallel()
-	c := newBundle(t).client(t)
+	c := newRedis(t).newLocks(t)
 	root := &lookupCounter{Context: bg}
 	var ctx context.Context = root
 	for i := range 50 {
-		lease := mustEnter(t, ctx, c, fmt.Sprint(i%10), AcquireOptions{})
+		lease := mustAcquire(t, ctx, c.Lock(fmt.Sprint(i%10)), AcquireOptions{})
 		defer mustRelease(t, lease)
 		ctx = lease.Context()
 	}
 	root.lookups = 0
-	mustRelease(t, mustEnter(t, ctx, c, "another", AcquireOptions{}))
-	mustRelease(t, mustEnter(t, ctx, c, "3", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, ctx, c.Lock("another"), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, ctx, c.Lock("3"), AcquireOptions{}))
 	if root.lookups != 0 {
 		t.Errorf("Acquire asks the outermost context %d times, want the innermost lease's only", root.lookups)
 	}

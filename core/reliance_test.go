@@ -54,11 +54,11 @@ func TestReliance_Rates(t *testing.T) {
 func TestReliance_PollsRarely(t *testing.T) {
 	t.Parallel()
 	const poll = 250 * time.Millisecond
-	b := newBundle(t)
-	c := b.client(t, pollInterval(poll))
-	b.occupy(t, 0, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	b.eventuallyListens(t, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(poll))
+	fx.lockAsStranger(t, 0, "a")
+	waiter := startWaiter(t, bg, c, "a", forever)
+	fx.eventuallySubscribed(t, "a")
 	polls := func() uint64 { return c.Counters().Polls }
 	eventually(t, "the first poll", func() bool { return polls() > 0 })
 	before, began := polls(), time.Now()
@@ -68,16 +68,16 @@ func TestReliance_PollsRarely(t *testing.T) {
 	if took := time.Since(began); took < reliance*poll {
 		t.Errorf("three polls in %s, want at least %s between two", took, reliance*poll)
 	}
-	b.free(t, "a")
-	b.announce(t, "a")
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	fx.deleteKeys(t, "a")
+	fx.publishRelease(t, "a")
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // farAhead waits until the first waiter for a name sleeps and will not poll for some time, and
 // returns when it will. A false alarm makes it try again, and then sleep for another time.
-func farAhead(t *testing.T, b *bundle, c *Client, name string, ahead time.Duration) (pollAt clock.Moment) {
+func farAhead(t *testing.T, fx *redisFixture, c *Client, name string, ahead time.Duration) (pollAt clock.Moment) {
 	t.Helper()
-	b.eventuallyListens(t, name)
+	fx.eventuallySubscribed(t, name)
 	eventually(t, "the waiter to rely on its subscription", func() bool {
 		e := c.names.open(name)
 		if e.firstSleepsLocked() && e.channel != nil && c.hub.Hears(e.channel) {
@@ -87,7 +87,7 @@ func farAhead(t *testing.T, b *bundle, c *Client, name string, ahead time.Durati
 		if pollAt.Since(clock.Now()) > ahead {
 			return true
 		}
-		b.announce(t, name)
+		fx.publishRelease(t, name)
 		time.Sleep(20 * time.Millisecond) // until it sleeps again
 		return false
 	})
@@ -98,37 +98,37 @@ func farAhead(t *testing.T, b *bundle, c *Client, name string, ahead time.Durati
 // when its subscription was good.
 func TestReliance_EndsWithTheSubscription(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(2*time.Second))
-	b.occupy(t, 0, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	pollAt := farAhead(t, b, c, "a", 8*time.Second)
-	deaf := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "SUBSCRIBE") }, redistest.CutBefore)
-	if n, err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(2*time.Second))
+	fx.lockAsStranger(t, 0, "a")
+	waiter := startWaiter(t, bg, c, "a", forever)
+	pollAt := farAhead(t, fx, c, "a", 8*time.Second)
+	refused := proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "SUBSCRIBE") }, redistest.CutBefore)
+	if n, err := fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
 		t.Fatalf("%d subscriptions ended (%v)", n, err)
 	}
-	b.free(t, "a") // without a message
-	lease := mustGet(t, "the waiter's lease", waiter)
+	fx.deleteKeys(t, "a") // without a message
+	lease := mustReceiveLease(t, "the waiter's lease", waiter)
 	if late := clock.Now().Since(pollAt); late >= 0 {
 		t.Errorf("the waiter slept on for as long as if it heard its channel, and %s longer", late)
 	}
-	deaf.Remove()
+	refused.Remove()
 	mustRelease(t, lease)
 }
 
 // A connection that is open but silent is pinged, and replaced. Its waiters then try at once.
 func TestReliance_SilentConnection(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(2*time.Second))
-	b.occupy(t, 0, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	pollAt := farAhead(t, b, c, "a", 9*time.Second)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(2*time.Second))
+	fx.lockAsStranger(t, 0, "a")
+	waiter := startWaiter(t, bg, c, "a", forever)
+	pollAt := farAhead(t, fx, c, "a", 9*time.Second)
 	silent := proxy.OnMatch(1, pingsOfHub, redistest.DropReply)
-	await(t, "a ping of the subscription", silent.Hit())
-	b.free(t, "a")
-	b.announce(t, "a") // on the old connection, where nothing passes any more
-	lease := mustGet(t, "the waiter's lease", waiter)
+	mustReceive(t, "a ping of the subscription", silent.Hit())
+	fx.deleteKeys(t, "a")
+	fx.publishRelease(t, "a") // on the old connection, where nothing passes any more
+	lease := mustReceiveLease(t, "the waiter's lease", waiter)
 	if late := clock.Now().Since(pollAt); late >= 0 {
 		t.Errorf("the waiter relied on a silent connection, and %s longer", late)
 	}
@@ -150,36 +150,36 @@ func TestWaiters_AreLight(t *testing.T) { // not parallel: it measures the heap
 		{crowd, 1024},
 	} {
 		t.Run(fmt.Sprint(tc.names, " names"), func(t *testing.T) {
-			b := newBundle(t)
+			fx := newRedis(t)
 			names := numbered("a:", tc.names)
-			b.occupy(t, 0, append(names, "first")...)
+			fx.lockAsStranger(t, 0, append(names, "first")...)
 			least := math.MaxInt // the runtime grows lists of its own now and then
 			for range 5 {
-				least = min(least, weigh(t, b, names))
+				least = min(least, weigh(t, fx, names))
 			}
 			t.Logf("%d bytes a waiter", least)
 			if least > tc.most {
 				t.Errorf("%d bytes a waiter, want at most %d", least, tc.most)
 			}
-			b.free(t, append(names, "first")...)
+			fx.deleteKeys(t, append(names, "first")...)
 		})
 	}
 }
 
 // weigh returns the bytes of the heap that each waiter of a crowd adds, in a new client.
-func weigh(t *testing.T, b *bundle, names []string) (bytes int) {
+func weigh(t *testing.T, fx *redisFixture, names []string) (bytes int) {
 	t.Helper()
-	rdb := b.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize = 4 })
-	c := b.clientOn(t, rdb, pollInterval(never))
+	rdb := fx.srv.ClientWith(t, func(o *redis.Options) { o.PoolSize = 4 })
+	c := fx.newLocksOn(t, rdb, pollInterval(never))
 	ctx, leave := context.WithCancel(bg)
-	first := queueUp(t, ctx, c, "first", forever)
-	listened(t, c, "first")
+	first := startWaiter(t, ctx, c, "first", forever)
+	eventuallyAsleep(t, c, "first")
 	var gate, gone sync.WaitGroup
 	gate.Add(crowd)
 	inParallel(crowd, func(i int) {
 		gate.Done()
 		gate.Wait()
-		mustCycle(t, c, fmt.Sprint("crowd:", i))
+		acquireAndRelease(t, c, fmt.Sprint("crowd:", i))
 	})
 
 	gone.Add(crowd)
@@ -202,7 +202,7 @@ func weigh(t *testing.T, b *bundle, names []string) (bytes int) {
 	bytes = (heap() - before) / crowd
 	leave()
 	gone.Wait()
-	await(t, "the first waiter to leave", first)
+	mustReceive(t, "the first waiter to leave", first)
 	return bytes
 }
 
@@ -258,10 +258,10 @@ func sleepers(c *Client, names []string) (n int) {
 func TestWaiters_AreQuiet(t *testing.T) {
 	t.Parallel()
 	const poll = time.Second
-	b := newBundle(t)
-	c := b.client(t, pollInterval(poll))
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(poll))
 	names := numbered("a:", crowd)
-	b.occupy(t, 0, names...)
+	fx.lockAsStranger(t, 0, names...)
 	ctx, leave := context.WithCancel(bg)
 	var wg sync.WaitGroup
 	for _, name := range names {
@@ -269,24 +269,24 @@ func TestWaiters_AreQuiet(t *testing.T) {
 	}
 	eventually(t, "a crowd of waiters", func() bool { return c.Stats().Waiting == crowd })
 	for _, name := range names {
-		b.eventuallyListens(t, name)
+		fx.eventuallySubscribed(t, name)
 	}
-	before, began := scriptsOf(t, b), time.Now()
+	before, began := scriptsOf(t, fx), time.Now()
 	time.Sleep(reliance * poll)
-	n, rounds := scriptsOf(t, b)-before, time.Since(began).Seconds()/(reliance*poll).Seconds()
+	n, rounds := scriptsOf(t, fx)-before, time.Since(began).Seconds()/(reliance*poll).Seconds()
 	// The first attempts after the subscription may still be under way, one each.
 	if n > int((rounds+1)*crowd*1.2) {
 		t.Errorf("%d commands in %.1f rounds, want about one in a round for each of %d waiters", n, rounds, crowd)
 	}
 	leave()
 	wg.Wait()
-	b.free(t, names...)
+	fx.deleteKeys(t, names...)
 }
 
 // scriptsOf returns how many scripts the server has run.
-func scriptsOf(t *testing.T, b *bundle) (n int) {
+func scriptsOf(t *testing.T, fx *redisFixture) (n int) {
 	t.Helper()
-	info, err := b.rdb.Info(bg, "commandstats").Result()
+	info, err := fx.rdb.Info(bg, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}

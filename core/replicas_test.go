@@ -25,22 +25,22 @@ func patientAcks(o *Options) {
 	o.ReplicaAcks, o.ReplicaTimeout, o.CommandTimeout, o.WatchdogTimeout = 1, patience, 2*patience, 4*patience
 }
 
-// replica starts a replica of the bundle's Redis.
-func (b *bundle) replica(t *testing.T) (*redistest.Server, *redis.Client) {
+// replica starts a replica of the fixture's Redis.
+func (fx *redisFixture) replica(t *testing.T) (*redistest.Server, *redis.Client) {
 	t.Helper()
-	srv := redistest.Start(t, "replicaof "+strings.Replace(b.srv.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
-	if err := b.rdb.ConfigSet(bg, "repl-diskless-sync-delay", "0").Err(); err != nil {
+	srv := redistest.Start(t, "replicaof "+strings.Replace(fx.srv.Addr(), ":", " ", 1), "repl-diskless-sync-delay 0")
+	if err := fx.rdb.ConfigSet(bg, "repl-diskless-sync-delay", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	b.awaitReplica(t)
+	fx.awaitReplica(t)
 	return srv, srv.Client(t)
 }
 
 // awaitReplica waits until a replica acknowledges writes.
-func (b *bundle) awaitReplica(t *testing.T) {
+func (fx *redisFixture) awaitReplica(t *testing.T) {
 	t.Helper()
 	eventually(t, "a replica to listen", func() bool {
-		pipe := b.rdb.Pipeline()
+		pipe := fx.rdb.Pipeline()
 		pipe.Set(bg, "up", 1, time.Minute)
 		pipe.Del(bg, "up")
 		acks := pipe.Do(bg, "WAIT", 1, 100)
@@ -51,8 +51,8 @@ func (b *bundle) awaitReplica(t *testing.T) {
 }
 
 // slowClient waits longer for replies than patientAcks does.
-func (b *bundle) slowClient(t *testing.T) *redis.Client {
-	return b.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
+func (fx *redisFixture) slowClient(t *testing.T) *redis.Client {
+	return fx.srv.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
 }
 
 // A waitSpy counts scripts that are not followed by a WAIT on their connection.
@@ -97,12 +97,12 @@ func (w *waitSpy) look(cmds []redis.Cmder) {
 // them: on another connection it would prove nothing.
 func TestReplicas_Confirm(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	_, replica := b.replica(t)
-	rdb := b.slowClient(t)
+	fx := newRedis(t)
+	_, replica := fx.replica(t)
+	rdb := fx.slowClient(t)
 	spy := new(waitSpy)
 	rdb.AddHook(spy)
-	c := b.clientOn(t, rdb, patientAcks)
+	c := fx.newLocksOn(t, rdb, patientAcks)
 	const n = 100
 	inParallel(n, func(i int) {
 		for range 3 {
@@ -140,9 +140,9 @@ func TestReplicas_TooFew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			srv, _ := b.replica(t)
-			c := b.client(t, replicaAcks(tc.acks))
+			fx := newRedis(t)
+			srv, _ := fx.replica(t)
+			c := fx.newLocks(t, replicaAcks(tc.acks))
 			tc.stop(t, srv)
 			inParallel(50, func(i int) {
 				lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour, WaitTime: WaitForever})
@@ -150,7 +150,7 @@ func TestReplicas_TooFew(t *testing.T) {
 					t.Errorf("Acquire: %v, %v", lease, err)
 				}
 			})
-			eventually(t, "what was granted to be released", func() bool { return b.rdb.DBSize(bg).Val() == 0 })
+			eventually(t, "what was granted to be released", func() bool { return fx.rdb.DBSize(bg).Val() == 0 })
 			eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		})
 	}
@@ -159,25 +159,25 @@ func TestReplicas_TooFew(t *testing.T) {
 // When the replica is back, locks are granted again.
 func TestReplicas_ComeBack(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
-	c := b.client(t, replicaAcks(1))
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
+	c := fx.newLocks(t, replicaAcks(1))
 	srv.Kill(t)
-	wantErr(t, "Acquire", second(c.Lock("a")), ErrNotReplicated)
+	wantErr(t, "Acquire", tryAcquire(c.Lock("a")), ErrNotReplicated)
 	srv.Restart(t)
-	b.awaitReplica(t)
-	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience}))
+	fx.awaitReplica(t)
+	mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
 }
 
 // Waiters behind a grant that was not acknowledged are told together, not one after another.
 func TestReplicas_WaitersAreTold(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
-	c := b.client(t, replicaAcks(1), pollInterval(100*time.Millisecond))
-	other := b.client(t)
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
-	var waiting []<-chan acquired
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
+	c := fx.newLocks(t, replicaAcks(1), pollInterval(100*time.Millisecond))
+	other := fx.newLocks(t)
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
+	var waiting []<-chan acquireResult
 	for range 100 {
 		waiting = append(waiting, acquireAsync(bg, c.Lock("a"), forever))
 	}
@@ -186,7 +186,7 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 	began := time.Now()
 	mustRelease(t, theirs)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", mustReceive(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
 	if took := time.Since(began); took > 100*200*time.Millisecond/2 {
 		t.Errorf("it took %v: one after another", took)
@@ -197,14 +197,14 @@ func TestReplicas_WaitersAreTold(t *testing.T) {
 // need no ack.
 func TestReplicas_ReentryAndExtension(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
-	c := b.client(t, replicaAcks(1))
-	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
+	c := fx.newLocks(t, replicaAcks(1))
+	lease := eventuallyAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	srv.Freeze(t)
 	_, err := c.Lock("a").Acquire(lease.Context(), AcquireOptions{LeaseTime: 2 * time.Hour})
 	wantErr(t, "re-entry", err, ErrNotReplicated)
-	b.eventuallyCount(t, lease, 1)
+	fx.eventuallyHoldCount(t, lease, 1)
 	wantErr(t, "Extend", lease.Extend(bg, 3*time.Hour), ErrNotReplicated)
 	if left := lease.Remaining(); left > time.Hour {
 		t.Errorf("it has %v left, as if the replica had confirmed it", left)
@@ -213,21 +213,21 @@ func TestReplicas_ReentryAndExtension(t *testing.T) {
 		t.Errorf("the lease: %v", err)
 	}
 	mustRelease(t, lease)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 }
 
 // A renewal that is not acknowledged does not move the deadline: the holder stops when the replica
 // would let others in.
 func TestReplicas_Renewals(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
 	failed := make(chan error, 1000)
-	rdb := b.srv.Client(t)
-	c := b.clientOn(t, rdb, replicaAcks(1), watchdogTimeout(9*time.Second), func(o *Options) {
+	rdb := fx.srv.Client(t)
+	c := fx.newLocksOn(t, rdb, replicaAcks(1), watchdogTimeout(9*time.Second), func(o *Options) {
 		o.Observer.RenewFailed = func(_ context.Context, e Event) { failed <- e.Err }
 	})
-	lease := acquireSoon(t, c, "a", AcquireOptions{WaitTime: patience})
+	lease := eventuallyAcquire(t, c, "a", AcquireOptions{WaitTime: patience})
 	deadline := lease.Remaining()
 	eventually(t, "a renewal that the replica confirms", func() bool {
 		left := lease.Remaining()
@@ -237,9 +237,9 @@ func TestReplicas_Renewals(t *testing.T) {
 	})
 
 	srv.Freeze(t)
-	wantErr(t, "a renewal", await(t, "a renewal fails", failed), ErrNotReplicated)
-	b.wantCount(t, lease, 1) // Redis has renewed it
-	await(t, "the lease to end", lease.Done())
+	wantErr(t, "a renewal", mustReceive(t, "a renewal fails", failed), ErrNotReplicated)
+	fx.wantCount(t, lease, 1) // Redis has renewed it
+	mustReceive(t, "the lease to end", lease.Done())
 	wantErr(t, "Err", lease.Err(), ErrLockLost)
 	wantErr(t, "Context", context.Cause(lease.Context()), ErrLockLost)
 }
@@ -248,20 +248,20 @@ func TestReplicas_Renewals(t *testing.T) {
 // have it.
 func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
-	b.loadScripts(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
+	fx.loadScripts(t)
+	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = 2 * patience })
-	c := b.clientOn(t, rdb, patientAcks)
-	mustRelease(t, mustAcquire(t, c, "warm", AcquireOptions{})) // a connection that has written, and has been confirmed
+	c := fx.newLocksOn(t, rdb, patientAcks)
+	mustRelease(t, mustAcquire(t, bg, c.Lock("warm"), AcquireOptions{})) // a connection that has written, and has been confirmed
 	srv.Freeze(t)
-	proxy.OnMatch(1, runs(acquireScript), redistest.CutAfter)
+	proxy.OnMatch(1, runsScript(acquireScript), redistest.CutAfter)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	eventually(t, "Redis to grant it", func() bool { return len(b.fields(t, "a")) == 1 })
+	eventually(t, "Redis to grant it", func() bool { return len(fx.hash(t, "a")) == 1 })
 	srv.Thaw(t)
-	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, ErrNotReplicated)
-	eventually(t, "the lock to be released", func() bool { return len(b.fields(t, "a")) == 0 })
+	wantErr(t, "Acquire", mustReceive(t, "Acquire to return", result).err, ErrNotReplicated)
+	eventually(t, "the lock to be released", func() bool { return len(fx.hash(t, "a")) == 0 })
 	mustClose(t, c) // the hold is in doubt, and its second release would be awaited
 }
 
@@ -269,7 +269,7 @@ func TestReplicas_UnconfirmedEarlierTry(t *testing.T) {
 func TestReplicas_Cluster(t *testing.T) {
 	t.Parallel()
 	_, cluster := startCluster(t)
-	c := newLooseClient(t, cluster, replicaAcks(1))
+	c := newUncheckedLocks(t, cluster, replicaAcks(1))
 	inParallel(50, func(i int) {
 		lease, err := c.Lock(fmt.Sprint("k", i)).Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
 		if lease != nil || !errors.Is(err, ErrNotReplicated) {
@@ -320,21 +320,21 @@ func TestReplicas_BadOptions(t *testing.T) {
 // that they do not have the lock.
 func TestReplicas_HandOver(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	srv, _ := b.replica(t)
-	c := b.client(t, replicaAcks(1), pollInterval(time.Hour))
-	lease := acquireSoon(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
+	fx := newRedis(t)
+	srv, _ := fx.replica(t)
+	c := fx.newLocks(t, replicaAcks(1), pollInterval(time.Hour))
+	lease := eventuallyAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour, WaitTime: patience})
 	// Where the first attempt was not confirmed in time, the next one waited for its clean-up.
 	eventually(t, "its subscription to end", func() bool { return c.Stats().Channels == 0 })
-	var waiting []<-chan acquired
+	var waiting []<-chan acquireResult
 	for range 10 {
-		waiting = append(waiting, queueUp(t, bg, c, "a", forever))
+		waiting = append(waiting, startWaiter(t, bg, c, "a", forever))
 	}
-	listened(t, c, "a")
+	eventuallyAsleep(t, c, "a")
 	srv.Freeze(t)
 	mustRelease(t, lease)
 	for _, result := range waiting {
-		wantErr(t, "Acquire", await(t, "the waiter to be told", result).err, ErrNotReplicated)
+		wantErr(t, "Acquire", mustReceive(t, "the waiter to be told", result).err, ErrNotReplicated)
 	}
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }

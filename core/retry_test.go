@@ -21,46 +21,46 @@ func TestRetry_LostReply(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action  redistest.Action
-		connect func(*bundle, testing.TB, ...func(*Options)) (*Client, *redistest.Proxy)
+		connect func(*redisFixture, testing.TB, ...func(*Options)) (*Client, *redistest.Proxy)
 		most    int // tries
 	}{
-		"cut before execution": {redistest.CutBefore, (*bundle).proxied, 2},
-		"cut after execution":  {redistest.CutAfter, (*bundle).proxied, 2},
-		"reply lost":           {redistest.DropReply, (*bundle).lossy, 4}, // another reply may be late
+		"cut before execution": {redistest.CutBefore, (*redisFixture).newProxiedLocks, 2},
+		"cut after execution":  {redistest.CutAfter, (*redisFixture).newProxiedLocks, 2},
+		"reply lost":           {redistest.DropReply, (*redisFixture).newLossyLocks, 4}, // another reply may be late
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := test.connect(b, t)
+			fx := newRedis(t)
+			c, proxy := test.connect(fx, t)
 			once := func(what string, script *lua.Script, do func()) {
 				t.Helper()
-				tries := counter(proxy, runs(script))
-				proxy.OnMatch(1, runs(script), test.action)
+				tries := countCommands(proxy, runsScript(script))
+				proxy.OnMatch(1, runsScript(script), test.action)
 				do()
 				if n := tries(); n < 2 || n > test.most {
 					t.Errorf("%s: %d tries, want 2", what, n)
 				}
 			}
 			var lease, inner *Lease
-			once("acquire", acquireScript, func() { lease = mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute}) })
-			b.wantCount(t, lease, 1)
-			once("re-entry", updateScript, func() { inner = mustEnter(t, lease.Context(), c, "a", AcquireOptions{}) })
-			b.wantCount(t, lease, 2)
+			once("acquire", acquireScript, func() { lease = mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute}) })
+			fx.wantCount(t, lease, 1)
+			once("re-entry", updateScript, func() { inner = mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{}) })
+			fx.wantCount(t, lease, 2)
 			once("partial release", updateScript, func() { mustRelease(t, inner) })
-			b.wantCount(t, lease, 1)
+			fx.wantCount(t, lease, 1)
 			once("extension", updateScript, func() {
 				if err := lease.Extend(bg, time.Hour); err != nil {
 					t.Fatal(err)
 				}
 			})
-			b.wantPTTL(t, "a", time.Hour)
+			fx.wantPTTL(t, "a", time.Hour)
 			once("query", inspectScript, func() {
 				if locked, err := c.Lock("a").IsLocked(bg); !locked || err != nil {
 					t.Errorf("IsLocked: %v, %v", locked, err)
 				}
 			})
 			once("release", releaseScript, func() { mustRelease(t, lease) })
-			b.wantFields(t, "a", nil)
+			fx.wantFields(t, "a", nil)
 		})
 	}
 }
@@ -69,12 +69,12 @@ func TestRetry_LostReply(t *testing.T) {
 // not free it.
 func TestForceUnlock_LostReply(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	other := b.client(t)
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
-	lost := proxy.OnMatch(1, runs(forceScript), redistest.CutAfter)
-	second := proxy.OnMatch(2, runs(forceScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
+	other := fx.newLocks(t)
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
+	lost := proxy.OnMatch(1, runsScript(forceScript), redistest.CutAfter)
+	second := proxy.OnMatch(2, runsScript(forceScript), redistest.HoldRequest)
 	freed := make(chan error, 1)
 	go func() {
 		ok, err := c.Lock("a").ForceUnlock(bg)
@@ -83,14 +83,14 @@ func TestForceUnlock_LostReply(t *testing.T) {
 		}
 		freed <- err
 	}()
-	await(t, "Redis to run the first try", lost.Hit())
-	await(t, "the retry to be sent", second.Hit())
-	next := mustAcquire(t, c, "a", AcquireOptions{})
+	mustReceive(t, "Redis to run the first try", lost.Hit())
+	mustReceive(t, "the retry to be sent", second.Hit())
+	next := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	second.Release()
-	if err := await(t, "ForceUnlock to return", freed); err != nil {
+	if err := mustReceive(t, "ForceUnlock to return", freed); err != nil {
 		t.Errorf("ForceUnlock: %v", err)
 	}
-	b.wantCount(t, next, 1)
+	fx.wantCount(t, next, 1)
 	if err := next.Err(); err != nil {
 		t.Error(err)
 	}
@@ -104,75 +104,75 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 	t.Parallel()
 	t.Run("in time", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
-		proxy.OnMatch(1, runs(releaseScript), redistest.CutAfter)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		proxy.OnMatch(1, runsScript(releaseScript), redistest.CutAfter)
 		mustRelease(t, lease)
 		wantErr(t, "Err", lease.Err(), ErrReleased)
 	})
 	t.Run("after the deadline", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
+		fx := newRedis(t)
 		const short = 3 * time.Second
-		c, proxy := b.proxiedWith(t, readTimeout(short))
-		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: short})
-		proxy.OnMatch(1, runs(releaseScript), redistest.DropReply) // the retry comes after the lease
+		c, proxy := fx.newProxiedLocksWith(t, readTimeout(short))
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: short})
+		proxy.OnMatch(1, runsScript(releaseScript), redistest.DropReply) // the retry comes after the lease
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
 	t.Run("hand-over after the deadline", func(t *testing.T) { // the new holder's lease is over too
 		t.Parallel()
-		b := newBundle(t)
+		fx := newRedis(t)
 		const short = 3 * time.Second
-		c, proxy := b.proxiedWith(t, readTimeout(short))
+		c, proxy := fx.newProxiedLocksWith(t, readTimeout(short))
 		opts := AcquireOptions{LeaseTime: short, WaitTime: patience}
-		lease := mustAcquire(t, c, "a", opts)
+		lease := mustAcquire(t, bg, c.Lock("a"), opts)
 		opts.LeaseTime = short / 2
-		waiter := queueUp(t, bg, c, "a", opts)
+		waiter := startWaiter(t, bg, c, "a", opts)
 		eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
 			e := c.names.open("a")
 			defer e.close()
 			return e.firstSleepsLocked()
 		})
-		lost := proxy.OnMatch(1, passes(), redistest.DropReply)
+		lost := proxy.OnMatch(1, runsHandOver(), redistest.DropReply)
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-		await(t, "the hand-over", lost.Hit())
-		mustRelease(t, mustGet(t, "the waiter", waiter))
+		mustReceive(t, "the hand-over", lost.Hit())
+		mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 	})
 	t.Run("without an unknown try", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, _ := b.proxied(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
-		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		fx := newRedis(t)
+		c, _ := fx.newProxiedLocks(t)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
 	t.Run("after a busy try", func(t *testing.T) { // Redis did not run it
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
-		if err := b.rdb.Del(bg, "a").Err(); err != nil {
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 			t.Fatal(err)
 		}
-		proxy.OnMatch(1, runs(releaseScript), redistest.ReplyWith("-TRYAGAIN not now\r\n"))
+		proxy.OnMatch(1, runsScript(releaseScript), redistest.ReplyWith("-TRYAGAIN not now\r\n"))
 		wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	})
 	t.Run("forced during the release", func(t *testing.T) { // the client knows of the loss
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.lossy(t)
-		lease := mustAcquire(t, c, "a", AcquireOptions{})
-		held := proxy.OnMatch(1, runs(releaseScript), redistest.HoldRequest)
+		fx := newRedis(t)
+		c, proxy := fx.newLossyLocks(t)
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+		held := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
 		released := make(chan error, 1)
 		go func() { released <- lease.Release(bg) }()
-		await(t, "the release to be sent", held.Hit())
+		mustReceive(t, "the release to be sent", held.Hit())
 		if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
 			t.Fatal(err)
 		}
-		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
+		wantErr(t, "Release", mustReceive(t, "Release to return", released), ErrLockLost)
 		held.Release()
 	})
 }
@@ -180,16 +180,16 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 // If one command frees the lock for two concurrent releases, both return its result.
 func TestRelease_TwoByOneCommand(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t)
 	owner, opts := WithOwner(bg), AcquireOptions{LeaseTime: time.Hour}
-	leases := []*Lease{mustEnter(t, owner, c, "a", opts), mustEnter(t, owner, c, "a", opts)}
-	turn := proxy.OnMatch(1, runs(updateScript), redistest.HoldReply)
+	leases := []*Lease{mustAcquire(t, owner, c.Lock("a"), opts), mustAcquire(t, owner, c.Lock("a"), opts)}
+	turn := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldReply)
 	defer turn.Release()
 	extended := make(chan error, 1)
 	go func() { extended <- leases[0].Extend(bg, 2*time.Hour) }()
-	await(t, "the extension to take the turn", turn.Hit())
-	b.free(t, "a")
+	mustReceive(t, "the extension to take the turn", turn.Hit())
+	fx.deleteKeys(t, "a")
 	released := make(chan error, len(leases))
 	for _, l := range leases {
 		go func() { released <- l.Release(bg) }()
@@ -201,27 +201,27 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 	})
 	turn.Release()
 	for range leases {
-		wantErr(t, "Release", await(t, "Release to return", released), ErrLockLost)
+		wantErr(t, "Release", mustReceive(t, "Release to return", released), ErrLockLost)
 	}
-	wantErr(t, "Extend", await(t, "Extend to return", extended), ErrReleased)
+	wantErr(t, "Extend", mustReceive(t, "Extend to return", extended), ErrReleased)
 }
 
 // The caller's context does not reach the Redis client. Cancelling it neither interrupts a command
 // nor costs the connection.
 func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	proxy := b.srv.Proxy(t)
+	fx := newRedis(t)
+	proxy := fx.srv.Proxy(t)
 	rdb := proxy.ClientWith(t, func(o *redis.Options) {
 		o.ReadTimeout, o.ContextTimeoutEnabled = patience, true // the strictest setting
 	})
 	contexts := make(chan context.Context, 1000)
 	rdb.AddHook(contextSpy{contexts})
-	c := b.clientOn(t, rdb)
+	c := fx.newLocksOn(t, rdb)
 	ctx, cancel := context.WithCancel(context.WithValue(WithOwner(bg), spyKey{}, "the caller's"))
 
-	lease := mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	inner := mustEnter(t, ctx, c, "a", AcquireOptions{})
+	lease := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	if err := lease.Extend(ctx, time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestCancel_DoesNotReachTheRedisClient(t *testing.T) {
 			t.Errorf("Release: %v", err)
 		}
 	}
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 	close(contexts)
 	n := 0
 	for ctx := range contexts {
@@ -288,9 +288,9 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		cause := errors.New("hung up")
 		ctx, cancel := context.WithCancelCause(bg)
 		result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
-		await(t, "the acquire to reach the proxy", rule.Hit())
+		mustReceive(t, "the acquire to reach the proxy", rule.Hit())
 		cancel(cause)
-		r := await(t, "Acquire to return", result)
+		r := mustReceive(t, "Acquire to return", result)
 		if r.lease != nil || !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, cause) {
 			t.Fatalf("Acquire: %v, %v", r.lease, r.err)
 		}
@@ -298,29 +298,29 @@ func TestCancel_DuringAcquire(t *testing.T) {
 
 	t.Run("granted", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t, commandTimeout(patience), pollInterval(never))
-		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience), pollInterval(never))
+		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
-		if len(b.fields(t, "a")) != 1 {
+		if len(fx.hash(t, "a")) != 1 {
 			t.Fatal("Redis did not grant the lock")
 		}
 		next := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
 		rule.Release()
-		mustRelease(t, mustGet(t, "the next waiter, woken without a poll", next))
+		mustRelease(t, mustReceiveLease(t, "the next waiter, woken without a poll", next))
 	})
 
 	t.Run("granted, waiter in another client", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t, commandTimeout(patience))
-		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
-		other := b.client(t, pollInterval(time.Hour))
+		other := fx.newLocks(t, pollInterval(time.Hour))
 		next := acquireAsync(bg, other.Lock("a"), AcquireOptions{WaitTime: patience})
-		eventually(t, "the other client to subscribe", func() bool { return len(b.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
+		eventually(t, "the other client to subscribe", func() bool { return len(fx.rdb.PubSubChannels(bg, "redisson*").Val()) == 1 })
 		rule.Release()
-		r := await(t, "the other client to get the lock", next)
+		r := mustReceive(t, "the other client to get the lock", next)
 		if r.err != nil {
 			t.Fatal(r.err)
 		}
@@ -329,11 +329,11 @@ func TestCancel_DuringAcquire(t *testing.T) {
 
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t, commandTimeout(patience))
-		theirs := mustAcquire(t, b.client(t), "a", AcquireOptions{})
-		commands := counter(proxy, runs())
-		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+		theirs := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
+		commands := countCommands(proxy, runsScript())
+		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
 		leave(t, c, rule)
 		rule.Release()
 		// Once a second operation is over, the client has read the first reply.
@@ -342,17 +342,17 @@ func TestCancel_DuringAcquire(t *testing.T) {
 		if n := commands(); n != 2 {
 			t.Errorf("%d commands, want 2: a refusal needs no clean-up", n)
 		}
-		b.wantCount(t, theirs, 1)
+		fx.wantCount(t, theirs, 1)
 		mustRelease(t, theirs)
 	})
 
 	t.Run("reply lost", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-		rule := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.DropReply)
 		leave(t, c, rule)
-		eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+		eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 		eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
 		proxy.Cut() // else the dead connection delays Close by ReadTimeout
 		proxy.Restore()
@@ -360,27 +360,27 @@ func TestCancel_DuringAcquire(t *testing.T) {
 
 	t.Run("executed later", func(t *testing.T) {
 		t.Parallel()
-		b := newBundle(t)
-		c, proxy := b.proxied(t, commandTimeout(patience))
-		rule := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
+		fx := newRedis(t)
+		c, proxy := fx.newProxiedLocks(t, commandTimeout(patience))
+		rule := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
 		leave(t, c, rule)
 		rule.Release()
-		await(t, "Redis to grant the lock", rule.Done())
-		eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+		mustReceive(t, "Redis to grant the lock", rule.Done())
+		eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 	})
 }
 
 // A caller that leaves the queue sends nothing, leaves nothing behind and delays no other waiter.
 func TestCancel_InTheQueue(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(time.Hour))
-	holder := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
-	first := queueUp(t, bg, c, "a", forever)
-	listened(t, c, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(time.Hour))
+	holder := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	first := startWaiter(t, bg, c, "a", forever)
+	eventuallyAsleep(t, c, "a")
 
-	commands := counter(proxy, runs())
-	var leaving []<-chan acquired
+	commands := countCommands(proxy, runsScript())
+	var leaving []<-chan acquireResult
 	leavingCtx, hangUp := context.WithCancel(bg)
 	for range 20 {
 		leaving = append(leaving, acquireAsync(leavingCtx, c.Lock("a"), AcquireOptions{WaitTime: WaitForever}))
@@ -389,7 +389,7 @@ func TestCancel_InTheQueue(t *testing.T) {
 	before := commands()
 	hangUp()
 	for _, result := range leaving {
-		r := await(t, "Acquire to return", result)
+		r := mustReceive(t, "Acquire to return", result)
 		if !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Acquire: %v, %v", r.lease, r.err)
 		}
@@ -401,14 +401,14 @@ func TestCancel_InTheQueue(t *testing.T) {
 		t.Errorf("%d commands sent for callers that left the queue, want none", n-before)
 	}
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the first waiter", first))
+	mustRelease(t, mustReceiveLease(t, "the first waiter", first))
 }
 
 // Hundreds of callers hang up at different moments and leave nothing behind.
 func TestCancel_Hundreds(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	clients := []*Client{b.client(t), b.client(t)}
+	fx := newRedis(t)
+	clients := []*Client{fx.newLocks(t), fx.newLocks(t)}
 	var wg sync.WaitGroup
 	for i := range 300 {
 		wg.Go(func() {
@@ -429,7 +429,7 @@ func TestCancel_Hundreds(t *testing.T) {
 	eventually(t, "the clean-ups to end", func() bool {
 		return clients[0].Stats().Cleanups+clients[1].Stats().Cleanups == 0
 	})
-	next := mustAcquire(t, clients[0], "a", AcquireOptions{WaitTime: patience}) // a late grant may still need its clean-up
+	next := mustAcquire(t, bg, clients[0].Lock("a"), AcquireOptions{WaitTime: patience}) // a late grant may still need its clean-up
 	mustRelease(t, next)
 }
 
@@ -437,21 +437,21 @@ func TestCancel_Hundreds(t *testing.T) {
 // first try makes a hold without a lease, so the client releases it.
 func TestStray_AcquireAfterRelease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour}) // by its retry
-	releases := counter(proxy, runs(releaseScript))
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
+	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	releases := countCommands(proxy, runsScript(releaseScript))
 	mustRelease(t, lease)
-	b.wantFields(t, "a", nil)
+	fx.wantFields(t, "a", nil)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups, want 1", n)
 	}
 
 	stray.Release()
-	await(t, "Redis to run the stray", stray.Done())
-	b.wantFields(t, "a", map[string]string{holdOf(lease).wire: "1"})
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	mustReceive(t, "Redis to run the stray", stray.Done())
+	fx.wantFields(t, "a", map[string]string{holdOf(lease).wire: "1"})
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 	eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
 	if n := releases(); n < 2 || n > 4 { // a reply may be late
 		t.Errorf("%d releases, want one by the holder and one after the stray", n)
@@ -465,22 +465,22 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 	for kind, ofWaiter := range map[string]bool{"lock": false, "fair": true} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t, commandTimeout(6*time.Second), pollInterval(never))
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second), pollInterval(never))
 			l := lockKinds[kind].lock(c, "a")
 			opts := AcquireOptions{LeaseTime: time.Hour, WaitTime: WaitForever}
-			acquires := runs(acquireScript, fairAcquireScript)
+			acquires := runsScript(acquireScript, fairAcquireScript)
 			nth := 1
 			if ofWaiter {
 				nth = 2
 			}
 			stray := proxy.OnMatch(nth, acquires, redistest.HoldRequest)
-			handedOn := counter(proxy, passes())
-			holder := mustTake(t, bg, l, opts)
+			handedOn := countCommands(proxy, runsHandOver())
+			holder := mustAcquire(t, bg, l, opts)
 			waiter := acquireAsync(bg, l, opts)
-			listened(t, c, "a")
+			eventuallyAsleep(t, c, "a")
 			mustRelease(t, holder)
-			next := mustGet(t, "the waiter", waiter)
+			next := mustReceiveLease(t, "the waiter", waiter)
 			if handedOn() == 0 {
 				t.Error("the lock was not handed over")
 			}
@@ -489,15 +489,15 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 			if ofWaiter {
 				late = next
 			}
-			b.wantFields(t, "a", nil)
+			fx.wantFields(t, "a", nil)
 			if n := c.Stats().Cleanups; n != 1 {
 				t.Fatalf("%d clean-ups, want 1 for the stray", n)
 			}
 
 			stray.Release()
-			await(t, "Redis to run the stray", stray.Done())
-			b.wantFields(t, "a", map[string]string{holdOf(late).wire: "1"})
-			eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+			mustReceive(t, "Redis to run the stray", stray.Done())
+			fx.wantFields(t, "a", map[string]string{holdOf(late).wire: "1"})
+			eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 		})
 	}
 }
@@ -505,112 +505,112 @@ func TestStray_AcquireAfterHandOver(t *testing.T) {
 // A stray acquire arrives after its retry was refused, because another owner held the lock.
 func TestStray_AcquireAfterRefusal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	other := b.client(t)
-	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	other := fx.newLocks(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
+	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	mustReceive(t, "the first try to be sent", stray.Hit())
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
-	r := await(t, "Acquire to return", result)
+	r := mustReceive(t, "Acquire to return", result)
 	wantErr(t, "Acquire", r.err, ErrNotAcquired)
 	if n := c.Stats().Cleanups; n != 1 {
 		t.Fatalf("%d clean-ups, want 1", n)
 	}
 	mustRelease(t, theirs)
-	eventually(t, "a release before the stray", func() bool { return b.calls(t)["hdel"] >= 2 })
+	eventually(t, "a release before the stray", func() bool { return fx.commandCalls(t)["hdel"] >= 2 })
 
 	stray.Release()
-	await(t, "Redis to run the stray", stray.Done())
-	if len(b.fields(t, "a")) != 1 {
+	mustReceive(t, "Redis to run the stray", stray.Done())
+	if len(fx.hash(t, "a")) != 1 {
 		t.Fatal("Redis did not grant the stray")
 	}
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // A stray acquire arrives after its caller left without waiting for the refusal of the retry.
 func TestStray_AcquireAfterCancel(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	other := b.client(t)
-	c, proxy := b.lossy(t, commandTimeout(6*time.Second))
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
-	second := proxy.OnMatch(2, runs(acquireScript), redistest.HoldReply)
+	fx := newRedis(t)
+	other := fx.newLocks(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
+	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
+	second := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldReply)
 	ctx, cancel := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
-	await(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	mustReceive(t, "the first try to be sent", stray.Hit())
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
-	await(t, "Redis to refuse the retry", second.Hit())
+	mustReceive(t, "Redis to refuse the retry", second.Hit())
 	cancel()
-	wantErr(t, "Acquire", await(t, "Acquire to return", result).err, context.Canceled)
+	wantErr(t, "Acquire", mustReceive(t, "Acquire to return", result).err, context.Canceled)
 	second.Release()
-	eventually(t, "a release before the stray", func() bool { return b.calls(t)["hdel"] >= 1 })
+	eventually(t, "a release before the stray", func() bool { return fx.commandCalls(t)["hdel"] >= 1 })
 	mustRelease(t, theirs)
 
 	stray.Release()
-	await(t, "Redis to run the stray", stray.Done())
-	if len(b.fields(t, "a")) != 1 {
+	mustReceive(t, "Redis to run the stray", stray.Done())
+	if len(fx.hash(t, "a")) != 1 {
 		t.Fatal("Redis did not grant the stray")
 	}
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // Stray acquires arrive after Acquire failed.
 func TestStray_AcquireAfterFailure(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.lossy(t, commandTimeout(4*time.Second))
-	strays := proxy.OnEvery(runs(acquireScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(4*time.Second))
+	strays := proxy.OnEvery(runsScript(acquireScript), redistest.HoldRequest)
 	lease, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: time.Hour})
 	if err == nil || errors.Is(err, ErrNotAcquired) {
 		t.Fatalf("Acquire: %v, %v", lease, err)
 	}
-	eventually(t, "a release before the strays", func() bool { return b.calls(t)["hdel"] >= 1 })
+	eventually(t, "a release before the strays", func() bool { return fx.commandCalls(t)["hdel"] >= 1 })
 	strays.Release()
-	await(t, "Redis to run the strays", strays.Done())
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	mustReceive(t, "Redis to run the strays", strays.Done())
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // The outcome of a waiter's first attempt is unknown. The next attempt has another wire
 // owner, so the clean-up of the first does not free the lock.
 func TestCleanup_SparesTheNextAttempt(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	other := b.client(t)
-	c, proxy := b.lossy(t, commandTimeout(4*time.Second))
-	stray := proxy.OnMatch(1, runs(acquireScript), redistest.HoldRequest)
-	early := proxy.OnMatch(2, runs(acquireScript), redistest.HoldRequest)
+	fx := newRedis(t)
+	other := fx.newLocks(t)
+	c, proxy := fx.newLossyLocks(t, commandTimeout(4*time.Second))
+	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
+	early := proxy.OnMatch(2, runsScript(acquireScript), redistest.HoldRequest)
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	await(t, "the first try to be sent", stray.Hit())
-	theirs := mustAcquire(t, other, "a", AcquireOptions{})
+	mustReceive(t, "the first try to be sent", stray.Hit())
+	theirs := mustAcquire(t, bg, other.Lock("a"), AcquireOptions{})
 	early.Release()
 	eventually(t, "the refusal of the retry", func() bool { return c.Stats().Cleanups == 1 })
 	mustRelease(t, theirs)
-	r := await(t, "Acquire to return", result)
+	r := mustReceive(t, "Acquire to return", result)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
 	eventually(t, "the clean-up to end", func() bool { return c.Stats().Cleanups == 0 })
-	b.wantCount(t, r.lease, 1)
+	fx.wantCount(t, r.lease, 1)
 	if err := r.lease.Err(); err != nil {
 		t.Error(err)
 	}
 	stray.Release()
-	await(t, "Redis to run the stray", stray.Done())
-	b.wantCount(t, r.lease, 1)
+	mustReceive(t, "Redis to run the stray", stray.Done())
+	fx.wantCount(t, r.lease, 1)
 	mustRelease(t, r.lease)
 }
 
 // The client drops a clean-up at the end of the lease if Redis does not reply.
 func TestCleanup_EndsWithTheLease(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(2*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 6 * time.Second})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 6 * time.Second})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("Release: %v", err)
@@ -626,16 +626,16 @@ func TestCleanup_EndsWithTheLease(t *testing.T) {
 // The clean-up frees the lock at once if Redis is back before the lease ends.
 func TestCleanup_GoesOnWhenRedisIsBack(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(3*time.Second))
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*time.Second))
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	proxy.Cut()
 	if err := lease.Release(bg); err == nil || errors.Is(err, ErrNotHeld) {
 		t.Fatalf("Release: %v", err)
 	}
-	b.wantCount(t, lease, 1)
+	fx.wantCount(t, lease, 1)
 	proxy.Restore()
-	eventually(t, "the lock to be free", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the lock to be free", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // New opens no connection, and neither does a client before its first command.
@@ -651,7 +651,7 @@ func TestNew_SendsNothing(t *testing.T) {
 		"cluster":  redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: dial}),
 		"sentinel": redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"127.0.0.1:1"}, Dialer: dial}),
 	} {
-		c := newLooseClient(t, rdb)
+		c := newUncheckedLocks(t, rdb)
 		c.Lock("a")
 		if s := c.Stats(); s != (Stats{}) {
 			t.Errorf("%s: Stats of a new client: %+v, want zero", name, s)
@@ -750,34 +750,34 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.lossy(t)
-			other := b.client(t)
+			fx := newRedis(t)
+			c, proxy := fx.newLossyLocks(t)
+			other := fx.newLocks(t)
 			ctx := WithOwner(bg)
 
-			stray := proxy.OnMatch(1, runs(kind.script), redistest.HoldRequest)
-			first := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: patience + 5*time.Second})
-			again := mustTake(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
-			before := b.timesToLive(t)
+			stray := proxy.OnMatch(1, runsScript(kind.script), redistest.HoldRequest)
+			first := mustAcquire(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: patience + 5*time.Second})
+			again := mustAcquire(t, ctx, kind.lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
+			before := fx.timesToLive(t)
 			stray.Release()
-			await(t, "Redis to run the stray", stray.Done())
+			mustReceive(t, "Redis to run the stray", stray.Done())
 
-			if count := b.fields(t, "a")[holdOf(first).wire+kind.suffix]; count != "2" {
+			if count := fx.hash(t, "a")[holdOf(first).wire+kind.suffix]; count != "2" {
 				t.Errorf("count %q after the stray, want 2", count)
 			}
-			for key, ttl := range b.timesToLive(t) {
+			for key, ttl := range fx.timesToLive(t) {
 				if ttl < before[key]-patience {
 					t.Errorf("%q: %v to live before the stray, %v after it", key, before[key], ttl)
 				}
 			}
 			if name == "read" { // a reader's release checks the keys of the other readers
-				mustRelease(t, mustTake(t, bg, kind.lock(other, "a"), AcquireOptions{}))
-				wantErr(t, "a writer beside a reader", second(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+				mustRelease(t, mustAcquire(t, bg, kind.lock(other, "a"), AcquireOptions{}))
+				wantErr(t, "a writer beside a reader", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
 			}
 			wantHeld(t, first)
 			wantHeld(t, again)
 			mustRelease(t, again)
-			if count := b.fields(t, "a")[holdOf(first).wire+kind.suffix]; count != strconv.Itoa(1) {
+			if count := fx.hash(t, "a")[holdOf(first).wire+kind.suffix]; count != strconv.Itoa(1) {
 				t.Errorf("count %q after a release, want 1", count)
 			}
 			mustRelease(t, first)
@@ -786,11 +786,11 @@ func TestAcquire_StrayAfterReentry(t *testing.T) {
 }
 
 // timesToLive returns the time to live of each key that has one.
-func (b *bundle) timesToLive(t testing.TB) map[string]time.Duration {
+func (fx *redisFixture) timesToLive(t testing.TB) map[string]time.Duration {
 	t.Helper()
 	times := make(map[string]time.Duration)
-	for _, key := range b.rdb.Keys(context.Background(), "*").Val() {
-		if ttl := b.pttl(t, key); ttl > 0 {
+	for _, key := range fx.rdb.Keys(context.Background(), "*").Val() {
+		if ttl := fx.pttl(t, key); ttl > 0 {
 			times[key] = ttl
 		}
 	}

@@ -13,17 +13,17 @@ func TestSentinel(t *testing.T) {
 	s := redistest.StartSentinel(t, 2)
 	top := onSentinel(s)
 	t.Run("kinds", top.testKinds)
-	top.empty(t)
+	top.wantEmpty(t)
 	t.Run("the master dies under load", func(t *testing.T) {
-		top.testFailover(t, "failover", time.Hour, top.die("failover", (*redistest.Server).Kill))
+		top.testFailover(t, "failover", time.Hour, top.failOver("failover", (*redistest.Server).Kill))
 	})
-	top.empty(t)
+	top.wantEmpty(t)
 	t.Run("the master dies with what no replica has", func(t *testing.T) { top.testUnreplicated(t, "unheard of:") })
-	top.empty(t)
+	top.wantEmpty(t)
 }
 
-// cutOff separates a master from its replicas.
-func cutOff(t *testing.T, master *redistest.Server) {
+// isolateMaster separates a master from its replicas.
+func isolateMaster(t *testing.T, master *redistest.Server) {
 	t.Helper()
 	rdb := master.Client(t)
 	err := errors.Join(

@@ -15,14 +15,14 @@ import (
 // server.
 func TestRed_OneServer(t *testing.T) {
 	t.Parallel()
-	a, b := newBundle(t), newBundle(t)
-	one, other := a.client(t), b.client(t)
-	localhost := a.clientOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.Addr = strings.Replace(o.Addr, "127.0.0.1", "localhost", 1) }))
-	proxied, _ := a.proxied(t)
-	database := a.clientOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.DB = 1 }))
+	a, fx := newRedis(t), newRedis(t)
+	one, other := a.newLocks(t), fx.newLocks(t)
+	localhost := a.newLocksOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.Addr = strings.Replace(o.Addr, "127.0.0.1", "localhost", 1) }))
+	proxied, _ := a.newProxiedLocks(t)
+	database := a.newLocksOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.DB = 1 }))
 	for name, locks := range map[string][]Locker{
-		"three clients": {one.Lock("a"), a.client(t).Lock("a"), a.client(t).Lock("a")},
-		"other names":   {one.Lock("a"), a.client(t).Lock("b"), other.Lock("c")},
+		"three clients": {one.Lock("a"), a.newLocks(t).Lock("a"), a.newLocks(t).Lock("a")},
+		"other names":   {one.Lock("a"), a.newLocks(t).Lock("b"), other.Lock("c")},
 		"an address":    {one.Lock("a"), other.Lock("a"), localhost.Lock("a")},
 		"a proxy":       {other.Lock("a"), one.Lock("a"), proxied.Lock("a")},
 		"a database":    {other.Lock("a"), one.Lock("a"), database.Lock("a")},
@@ -38,21 +38,21 @@ func TestRed_OneServer(t *testing.T) {
 		}
 	}
 	a.wantFree(t, "a")
-	b.wantFree(t, "a")
+	fx.wantFree(t, "a")
 }
 
 // Each client asks once, however often a RedLock is acquired.
 func TestRed_AsksServersOnce(t *testing.T) {
 	t.Parallel()
 	v := newVoters(t, 3)
-	for _, b := range v.bundles {
-		b.rdb.ConfigResetStat(bg)
+	for _, fx := range v.masters {
+		fx.rdb.ConfigResetStat(bg)
 	}
 	for range 3 {
-		mustRelease(t, mustTake(t, bg, v.red("r"), AcquireOptions{WaitTime: patience}))
+		mustRelease(t, mustAcquire(t, bg, v.redLock("r"), AcquireOptions{WaitTime: patience}))
 	}
-	for i, b := range v.bundles {
-		if stats := b.rdb.Info(bg, "commandstats").Val(); !strings.Contains(stats, "cmdstat_info:calls=1,") {
+	for i, fx := range v.masters {
+		if stats := fx.rdb.Info(bg, "commandstats").Val(); !strings.Contains(stats, "cmdstat_info:calls=1,") {
 			t.Errorf("master %d: %s", i, stats)
 		}
 	}
@@ -63,19 +63,19 @@ func TestRed_ServersUnknown(t *testing.T) {
 	t.Parallel()
 	var locks []Locker
 	for range 3 {
-		b := newBundle(t)
-		locks = append(locks, b.clientOn(t, b.user(t, "~*", "&*", "+@all", "-info")).Lock("a"))
+		fx := newRedis(t)
+		locks = append(locks, fx.newLocksOn(t, fx.newUser(t, "~*", "&*", "+@all", "-info")).Lock("a"))
 	}
-	mustRelease(t, mustTake(t, bg, RedLock(locks...), AcquireOptions{WaitTime: patience}))
+	mustRelease(t, mustAcquire(t, bg, RedLock(locks...), AcquireOptions{WaitTime: patience}))
 }
 
 // A MultiLock may have a name on several servers and databases, and a read lock twice, but no other
 // lock by two clients.
 func TestMulti_OneServer(t *testing.T) {
 	t.Parallel()
-	a, b := newBundle(t), newBundle(t)
-	one, twin, other := a.client(t), a.client(t), b.client(t)
-	database := a.clientOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.DB = 1 }))
+	a, fx := newRedis(t), newRedis(t)
+	one, twin, other := a.newLocks(t), a.newLocks(t), fx.newLocks(t)
+	database := a.newLocksOn(t, a.srv.ClientWith(t, func(o *redis.Options) { o.DB = 1 }))
 	for name, l := range map[string]Locker{
 		"two servers":   MultiLock(one.Lock("a"), other.Lock("a")),
 		"two databases": MultiLock(one.Lock("b"), database.Lock("b")),
@@ -107,7 +107,7 @@ func TestRed_OneCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	var locks []Locker
 	for range 3 {
-		c := newLooseClient(t, cluster.Client(t))
+		c := newUncheckedLocks(t, cluster.Client(t))
 		defer mustClose(t, c)
 		locks = append(locks, c.Lock("a"))
 	}

@@ -23,14 +23,14 @@ const moment = time.Second
 // also those with a WaitTime, until the server answers. Holders keep their locks.
 func TestSilence_FailsAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = 3 * moment
-	c := b.client(t, commandTimeout(timeout), watchdogTimeout(time.Minute), pollInterval(never))
-	held := mustAcquire(t, c, "held", AcquireOptions{})
-	patient := acquireAsync(bg, mustHold(t, b, c, "taken"), forever)
-	listened(t, c, "taken") // so that no answer is on its way
+	c := fx.newLocks(t, commandTimeout(timeout), watchdogTimeout(time.Minute), pollInterval(never))
+	held := mustAcquire(t, bg, c.Lock("held"), AcquireOptions{})
+	patient := acquireAsync(bg, mustHold(t, fx, c, "taken"), forever)
+	eventuallyAsleep(t, c, "taken") // so that no answer is on its way
 
-	b.srv.Freeze(t)
+	fx.srv.Freeze(t)
 	began := time.Now()
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
 	wantErr(t, "the first Acquire", err, redisop.ErrTimeout)
@@ -49,31 +49,31 @@ func TestSilence_FailsAtOnce(t *testing.T) {
 		t.Errorf("the held lock: %v", err)
 	}
 
-	b.srv.Thaw(t)
-	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+	fx.srv.Thaw(t)
+	mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{}))
 	mustRelease(t, held)
-	b.free(t, "taken")
-	b.announce(t, "taken")
-	mustRelease(t, mustGet(t, "the caller that waits for ever", patient))
+	fx.deleteKeys(t, "taken")
+	fx.publishRelease(t, "taken")
+	mustRelease(t, mustReceiveLease(t, "the caller that waits for ever", patient))
 }
 
 // mustHold makes another owner hold a lock, which it returns.
-func mustHold(t *testing.T, b *bundle, c *Client, name string) *Lock {
+func mustHold(t *testing.T, fx *redisFixture, c *Client, name string) *Lock {
 	t.Helper()
-	if err := b.rdb.HSet(bg, name, "other:1", 1).Err(); err != nil {
+	if err := fx.rdb.HSet(bg, name, "other:1", 1).Err(); err != nil {
 		t.Fatal(err)
 	}
-	b.expire(t, name, time.Hour)
+	fx.expire(t, name, time.Hour)
 	return c.Lock(name)
 }
 
 // A client that closes ends the probe. So does a while without attempts.
 func TestSilence_ProbeEnds(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := newLooseClient(t, b.rdb, commandTimeout(moment))
-	mustCycle(t, c, "a")
-	b.srv.Freeze(t)
+	fx := newRedis(t)
+	c := newUncheckedLocks(t, fx.rdb, commandTimeout(moment))
+	acquireAndRelease(t, c, "a")
+	fx.srv.Freeze(t)
 	if _, err := c.Lock("a").Acquire(bg, AcquireOptions{LeaseTime: moment}); err == nil {
 		t.Fatal("a frozen server has granted a lock")
 	}
@@ -82,8 +82,8 @@ func TestSilence_ProbeEnds(t *testing.T) {
 	if took := time.Since(began); took > patience {
 		t.Errorf("Close has taken %s", took)
 	}
-	b.srv.Thaw(t)
-	eventually(t, "what the stray has left to expire", func() bool { return len(b.fields(t, "a")) == 0 })
+	fx.srv.Thaw(t)
+	eventually(t, "what the stray has left to expire", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // A node that hangs does not fail the locks of others.
@@ -91,7 +91,7 @@ func TestSilence_OfOneNode(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, "cluster-node-timeout 600000")
 	rdb := cluster.Client(t)
-	c := newLooseClient(t, rdb, commandTimeout(moment))
+	c := newUncheckedLocks(t, rdb, commandTimeout(moment))
 	master := cluster.Masters(t)[0]
 	var here, there string
 	for i := 0; here == "" || there == ""; i++ {
@@ -104,8 +104,8 @@ func TestSilence_OfOneNode(t *testing.T) {
 			there = name
 		}
 	}
-	mustCycle(t, c, here)
-	mustCycle(t, c, there)
+	acquireAndRelease(t, c, here)
+	acquireAndRelease(t, c, there)
 	master.Freeze(t)
 	failsFast := func() bool {
 		began := time.Now()
@@ -114,13 +114,13 @@ func TestSilence_OfOneNode(t *testing.T) {
 	}
 	eventually(t, "the frozen node to fail its locks at once", failsFast)
 	for range 5 {
-		mustCycle(t, c, there)
+		acquireAndRelease(t, c, there)
 		if !failsFast() {
 			t.Error("the locks of the frozen node are waited for again")
 		}
 	}
 	master.Thaw(t)
-	mustRelease(t, acquireSoon(t, c, here, AcquireOptions{}))
+	mustRelease(t, eventuallyAcquire(t, c, here, AcquireOptions{}))
 	mustClose(t, c)
 }
 
@@ -128,9 +128,9 @@ func TestSilence_OfOneNode(t *testing.T) {
 // raise. Callers wait one CommandTimeout, and later ones fail at once, until a connection is free.
 func TestSilence_EmptyPool(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var full atomic.Bool // refuses further connections, so that locks have none outside the pool
-	small := b.srv.ClientWith(t, func(o *redis.Options) {
+	small := fx.srv.ClientWith(t, func(o *redis.Options) {
 		o.PoolSize, o.ReadTimeout = 2, 10*patience
 		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if full.Load() {
@@ -145,12 +145,12 @@ func TestSilence_EmptyPool(t *testing.T) {
 			go func() { taken <- small.BLPop(bg, 0, "nothing").Err() }()
 		}
 		eventually(t, "all connections to be taken", func() bool {
-			info, err := b.rdb.Info(bg, "clients").Result()
+			info, err := fx.rdb.Info(bg, "clients").Result()
 			return err == nil && strings.Contains(info, "blocked_clients:2")
 		})
 	}
 	giveBack := func() {
-		if err := b.rdb.RPush(bg, "nothing", 1, 2).Err(); err != nil {
+		if err := fx.rdb.RPush(bg, "nothing", 1, 2).Err(); err != nil {
 			t.Fatal(err)
 		}
 		for range cap(taken) {
@@ -163,8 +163,8 @@ func TestSilence_EmptyPool(t *testing.T) {
 	giveBack()
 	full.Store(true)
 	var out lockedBuffer
-	c := newLooseClient(t, small, commandTimeout(moment), logTo(&out))
-	mustCycle(t, c, "a")
+	c := newUncheckedLocks(t, small, commandTimeout(moment), logTo(&out))
+	acquireAndRelease(t, c, "a")
 	take()
 
 	const cause = "the pool of the Redis client has no free connection"
@@ -188,7 +188,7 @@ func TestSilence_EmptyPool(t *testing.T) {
 	}
 
 	giveBack()
-	mustRelease(t, acquireSoon(t, c, "a", AcquireOptions{}))
+	mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{}))
 	mustClose(t, c)
 	wantLines(t, &out, again+` cause="`+cause, 1)
 }
@@ -196,17 +196,17 @@ func TestSilence_EmptyPool(t *testing.T) {
 // A blip is no silence: a caller that has lost one reply fails no other.
 func TestSilence_NotByABlip(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, commandTimeout(3*moment))
-	mustCycle(t, c, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(3*moment))
+	acquireAndRelease(t, c, "a")
 	lost := proxy.On("EVALSHA", 1, redistest.DropReply)
 	_, _ = c.Lock("lost").Acquire(bg, AcquireOptions{LeaseTime: moment}) // fails if the connection was not idle
-	await(t, "the lost reply", lost.Hit())
-	mustCycle(t, c, "a")
-	rule := proxy.OnEvery(runs(), redistest.Delay(moment/2))
-	mustCycle(t, c, "a")
+	mustReceive(t, "the lost reply", lost.Hit())
+	acquireAndRelease(t, c, "a")
+	rule := proxy.OnEvery(runsScript(), redistest.Delay(moment/2))
+	acquireAndRelease(t, c, "a")
 	rule.Remove()
-	mustCycle(t, c, "a")
+	acquireAndRelease(t, c, "a")
 }
 
 // A firewall forgets the connections of a quiet service, and packets on them vanish. No caller fails:
@@ -214,10 +214,10 @@ func TestSilence_NotByABlip(t *testing.T) {
 func TestIdle_DroppedConnections(t *testing.T) {
 	t.Parallel()
 	const connections = 8
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = 9 * time.Second
-	c, proxy := b.proxiedWith(t, func(o *redis.Options) { o.PoolSize = 2 * connections }, commandTimeout(timeout))
-	mustCycle(t, c, "a") // the first attempt also asks whether the client fits the server
+	c, proxy := fx.newProxiedLocksWith(t, func(o *redis.Options) { o.PoolSize = 2 * connections }, commandTimeout(timeout))
+	acquireAndRelease(t, c, "a") // the first attempt also asks whether the client fits the server
 	openConnections(t, proxy, c.Redis(), connections)
 	letConnectionsIdle(t)
 	proxy.Mute()
@@ -245,12 +245,35 @@ func letConnectionsIdle(t *testing.T) {
 // The shorter time is for scripts only. A user's command may take as long as its own timeouts allow.
 func TestIdle_OtherCommandsKeepTheirTime(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	const timeout = 1500 * time.Millisecond
-	c, _ := b.proxiedWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = timeout, 1 }, commandTimeout(timeout))
-	mustCycle(t, c, "a")
+	c, _ := fx.newProxiedLocksWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = timeout, 1 }, commandTimeout(timeout))
+	acquireAndRelease(t, c, "a")
 	if _, err := c.Redis().BLPop(bg, timeout, "nothing").Result(); !errors.Is(err, redis.Nil) {
 		t.Errorf("BLPOP: %v, want it to end by its own time-out", err)
 	}
-	mustCycle(t, c, "a")
+	acquireAndRelease(t, c, "a")
+}
+
+// acquireAndRelease acquires and releases a lock, on any goroutine.
+func acquireAndRelease(t *testing.T, c *Client, name string) {
+	lease, err := c.Lock(name).Acquire(bg, AcquireOptions{WaitTime: patience})
+	if err != nil {
+		t.Errorf("Acquire: %v", err)
+	} else if err := lease.Release(bg); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
+
+// eventuallyAcquire acquires a plain lock once Redis is well. The Redis client returns its last dial
+// error until its probe, once a second, finds the server, and a slow machine may be too slow for an
+// ack.
+func eventuallyAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
+	t.Helper()
+	eventually(t, "a lock to be granted", func() bool {
+		var err error
+		lease, err = c.Lock(name).Acquire(bg, opts)
+		return err == nil
+	})
+	return lease
 }

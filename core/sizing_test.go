@@ -49,16 +49,16 @@ func BenchmarkSizing(b *testing.B) {
 	} {
 		for _, goroutines := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/goroutines=%d", use.name, goroutines), func(b *testing.B) {
-				bundle := newBundle(b)
-				c := bundle.client(b)
-				bundle.occupy(b, 0, "held")
+				fx := newRedis(b)
+				c := fx.newLocks(b)
+				fx.lockAsStranger(b, 0, "held")
 				mustRecord(b, mustBegin(b, c.Once("recorded"), AcquireOptions{}), string(record), time.Hour)
-				before := usageOf(b, bundle.rdb)
-				spread(b, goroutines, func(int) func() { return func() { use.once(b, c) } })
-				for what, n := range usageOf(b, bundle.rdb) {
+				before := usageOf(b, fx.rdb)
+				benchmarkRounds(b, goroutines, func(int) func() { return func() { use.once(b, c) } })
+				for what, n := range usageOf(b, fx.rdb) {
 					b.ReportMetric((n-before[what])/float64(b.N), what)
 				}
-				bundle.rdb.FlushDB(bg)
+				fx.rdb.FlushDB(bg)
 			})
 		}
 	}

@@ -78,7 +78,7 @@ type slotMoveLock struct {
 	slotMoveFate
 	name    string
 	lease   *Lease
-	waiting <-chan acquired
+	waiting <-chan acquireResult
 }
 
 // A slotMoveTest has locks of all kinds and fates in one slot.
@@ -87,8 +87,8 @@ type slotMoveTest struct {
 	top                            *topology
 	holder, waiter, polling, hasty *Client
 	locks                          []*slotMoveLock
-	fresh                          map[string]<-chan acquired // of each kind, one that was never held
-	asking                         sync.WaitGroup             // those who are refused
+	fresh                          map[string]<-chan acquireResult // of each kind, one that was never held
+	asking                         sync.WaitGroup                  // those who are refused
 }
 
 const slotMoveTag = "{moves}"
@@ -106,7 +106,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 		waiter:  top.client(t, pollInterval(time.Hour), commandTimeout(patience)), // in which the move ends
 		polling: top.client(t, pollInterval(300*time.Millisecond), commandTimeout(patience)),
 		hasty:   top.client(t, commandTimeout(3*time.Second)),
-		fresh:   make(map[string]<-chan acquired),
+		fresh:   make(map[string]<-chan acquireResult),
 	}
 	defer s.asking.Wait()
 	s.holdAll()
@@ -133,7 +133,7 @@ func testSlotMoves(t *testing.T, cluster *redistest.Cluster, top *topology) {
 	s.release(true)
 	s.mustHave(func(l *slotMoveLock) bool { return l.outlasts })
 	s.releaseFresh()
-	if record := await(t, "the record to be left in the background", found); record != "done" {
+	if record := mustReceive(t, "the record to be left in the background", found); record != "done" {
 		t.Errorf("the waiter found %q", record)
 	}
 }
@@ -152,7 +152,7 @@ func (s *slotMoveTest) holdAll() {
 			if l.inside {
 				c = s.holder
 			}
-			l.lease = mustTake(s, bg, l.lock(s.holder, l.name), opts)
+			l.lease = mustAcquire(s, bg, l.lock(s.holder, l.name), opts)
 			s.enter(l)
 			if l.awaited {
 				awaited = append(awaited, l.name)
@@ -161,13 +161,13 @@ func (s *slotMoveTest) holdAll() {
 		}
 	}
 	eventually(s, "all listen", func() bool {
-		all := strings.Join(s.top.listening(s), "\n")
+		all := strings.Join(s.top.subscribedChannels(s), "\n")
 		return !slices.ContainsFunc(awaited, func(name string) bool { return !strings.Contains(all, name) })
 	})
 }
 
 func (s *slotMoveTest) enter(l *slotMoveLock) {
-	mustRelease(s, mustTake(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
+	mustRelease(s, mustAcquire(s, l.lease.Context(), l.lock(s.holder, l.name), AcquireOptions{}))
 }
 
 // begin starts the move of the slot, and moves some of its keys.
@@ -220,8 +220,8 @@ func (s *slotMoveTest) takeFresh() {
 	for name, kind := range slotMoveKinds {
 		s.fresh[name] = acquireAsync(bg, kind.rival(s.waiter, slotMoveTag+name), AcquireOptions{})
 		if kind.free {
-			taken := make(chan acquired, 1)
-			taken <- await(s, name+": a fresh lock is acquired half-way", s.fresh[name])
+			taken := make(chan acquireResult, 1)
+			taken <- mustReceive(s, name+": a fresh lock is acquired half-way", s.fresh[name])
 			s.fresh[name] = taken
 			continue
 		}
@@ -235,7 +235,7 @@ func (s *slotMoveTest) takeFresh() {
 
 func (s *slotMoveTest) releaseFresh() {
 	for name, taken := range s.fresh {
-		got := await(s, name+": a fresh lock is acquired", taken)
+		got := mustReceive(s, name+": a fresh lock is acquired", taken)
 		if got.err != nil {
 			s.Errorf("%s: Acquire of a fresh lock: %v", name, got.err)
 			continue
@@ -275,7 +275,7 @@ func (s *slotMoveTest) mustHave(which func(*slotMoveLock) bool) {
 		if l.waiting == nil || l.lease.Err() != ErrReleased || !which(l) {
 			continue
 		}
-		got := await(s, l.name+": its waiter was not woken", l.waiting)
+		got := mustReceive(s, l.name+": its waiter was not woken", l.waiting)
 		l.waiting = nil
 		if got.err != nil {
 			s.Errorf("%s: its waiter got %v", l.name, got.err)
@@ -306,6 +306,6 @@ func (s *slotMoveTest) holdOnce() (leave func() error, found <-chan string) {
 		}
 		records <- string(record)
 	}()
-	s.top.awaitListener(s, name)
+	s.top.eventuallySubscribed(s, name)
 	return func() error { return lease.ReleaseWith(bg, []byte("done"), 5*time.Second) }, records
 }

@@ -14,9 +14,9 @@ type requestKey struct{}
 // is called by them alone.
 func TestHolds(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	asked := 0
-	c := b.client(t, func(o *Options) {
+	c := fx.newLocks(t, func(o *Options) {
 		o.ClientID = "web-1"
 		o.NameMapper = func(name string) string { return "app:" + name }
 		o.Annotate = func(ctx context.Context) Annotation {
@@ -34,15 +34,15 @@ func TestHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	rw := c.ReadWriteLock("rw")
-	write := mustTake(t, ctx, rw.Write(), AcquireOptions{})
+	write := mustAcquire(t, ctx, rw.Write(), AcquireOptions{})
 	leases := []*Lease{
-		mustTake(t, ctx, c.FairLock("fair"), AcquireOptions{}),
-		mustTake(t, ctx, c.FencedLock("fenced"), AcquireOptions{}),
-		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour}),
-		mustTake(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Minute}),
-		mustTake(t, ctx, c.ReadWriteLock("read").Read(), AcquireOptions{}),
+		mustAcquire(t, ctx, c.FairLock("fair"), AcquireOptions{}),
+		mustAcquire(t, ctx, c.FencedLock("fenced"), AcquireOptions{}),
+		mustAcquire(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Hour}),
+		mustAcquire(t, ctx, c.Lock("plain"), AcquireOptions{LeaseTime: time.Minute}),
+		mustAcquire(t, ctx, c.ReadWriteLock("read").Read(), AcquireOptions{}),
 		once.Lease,
-		mustTake(t, ctx, rw.Read(), AcquireOptions{}),
+		mustAcquire(t, ctx, rw.Read(), AcquireOptions{}),
 	}
 	if asked != 0 {
 		t.Errorf("Acquire asked for %d annotations", asked)
@@ -88,14 +88,14 @@ func TestHolds(t *testing.T) {
 
 func TestWaits(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, func(o *Options) {
+	fx := newRedis(t)
+	c := fx.newLocks(t, func(o *Options) {
 		o.Annotate = func(ctx context.Context) Annotation {
 			id, _ := ctx.Value(requestKey{}).(string)
 			return Annotation{TraceID: id}
 		}
 	})
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(context.WithValue(bg, requestKey{}, "second"))
 	first := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "one waiter", func() bool { return len(c.Waits()) == 1 })
@@ -112,27 +112,27 @@ func TestWaits(t *testing.T) {
 		}
 	}
 	leave()
-	wantErr(t, "the second", await(t, "it to leave", second).err, context.Canceled)
+	wantErr(t, "the second", mustReceive(t, "it to leave", second).err, context.Canceled)
 	mustRelease(t, lease)
-	mustRelease(t, mustGet(t, "the first", first))
+	mustRelease(t, mustReceiveLease(t, "the first", first))
 }
 
 // Counters count what the client did, and an Observer hears which hold a waiter waited for and got.
 func TestCounters(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
+	fx := newRedis(t)
 	var log eventLog
-	c := b.client(t, log.observe, pollInterval(never))
+	c := fx.newLocks(t, log.observe, pollInterval(never))
 	if n := c.Counters(); n.Commands != 0 || n.Batches() != 0 || n.Errors != nil {
 		t.Errorf("a new client: %+v", n)
 	}
 	holder := context.WithValue(bg, requestKey{}, "the holder's")
-	lease := mustTake(t, holder, c.Lock("a"), AcquireOptions{})
+	lease := mustAcquire(t, holder, c.Lock("a"), AcquireOptions{})
 	owner := holdOf(lease).wire
 	result := acquireAsync(bg, c.Lock("a"), AcquireOptions{WaitTime: patience})
-	listened(t, c, "a")
+	eventuallyAsleep(t, c, "a")
 	mustRelease(t, lease)
-	next := mustGet(t, "the waiter", result)
+	next := mustReceiveLease(t, "the waiter", result)
 	if n := c.Counters(); n.HandOvers != 1 || n.Polls != 0 || n.Lost != 0 {
 		t.Errorf("after a hand-over: %+v", n)
 	}
@@ -150,21 +150,21 @@ func TestCounters(t *testing.T) {
 		}
 	}
 
-	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 	wantErr(t, "Release of a lost lock", next.Release(bg), ErrLockLost)
-	lost := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	lost := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	mustForce(t, c.Lock("a"))
 	wantErr(t, "the forced lease", lost.Err(), ErrLockLost)
-	if err := b.rdb.Set(bg, "a", "a string", 0).Err(); err != nil {
+	if err := fx.rdb.Set(bg, "a", "a string", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, "a string", second(c.Lock("a")), ErrWrongKind)
+	wantErr(t, "a string", tryAcquire(c.Lock("a")), ErrWrongKind)
 	if n := c.Counters(); n.Lost != 2 || len(n.Errors) != 0 || n.Commands < n.Batches() || n.BatchSizes[0] == 0 {
 		t.Errorf("at the end: %+v", n)
 	}
-	if err := b.rdb.Del(bg, "a").Err(); err != nil {
+	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -172,34 +172,34 @@ func TestCounters(t *testing.T) {
 // A waiter that nothing wakes polls.
 func TestCounters_Polls(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(5*time.Millisecond))
-	lease := mustTake(t, bg, b.client(t).Lock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(5*time.Millisecond))
+	lease := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{})
 	ctx, leave := context.WithCancel(bg)
 	result := acquireAsync(ctx, c.Lock("a"), AcquireOptions{WaitTime: patience})
 	eventually(t, "polls", func() bool { return c.Counters().Polls > 1 })
 	leave()
-	wantErr(t, "the waiter", await(t, "it to leave", result).err, context.Canceled)
+	wantErr(t, "the waiter", mustReceive(t, "it to leave", result).err, context.Canceled)
 	mustRelease(t, lease)
 }
 
 // Operations that Redis failed are counted by class.
 func TestCounters_Errors(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	if err := b.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	if err := fx.rdb.ConfigSet(bg, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := second(c.Lock("a")); err == nil {
+		if err := tryAcquire(c.Lock("a")); err == nil {
 			t.Fatal("acquired on a full Redis")
 		}
 	}
 	if n := c.Counters(); len(n.Errors) != 1 || n.Errors["out_of_memory"] != 2 {
 		t.Errorf("%+v", n)
 	}
-	if err := b.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
+	if err := fx.rdb.ConfigSet(bg, "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -208,20 +208,20 @@ func TestCounters_Errors(t *testing.T) {
 // first.
 func TestForceUnlockOwners(t *testing.T) {
 	t.Parallel()
-	b := newHearingBundle(t)
+	fx := newRedisWithInboxes(t)
 	mapped := func(o *Options) { o.NameMapper = func(name string) string { return "app:" + name } }
-	c, other := b.client(t, mapped, func(o *Options) {
+	c, other := fx.newLocks(t, mapped, func(o *Options) {
 		o.Annotate = func(context.Context) Annotation { return Annotation{RequestID: "r1"} }
-	}), b.client(t, mapped)
+	}), fx.newLocks(t, mapped)
 	for _, l := range []*Lock{c.Lock("lock"), c.FairLock("fair"), c.FencedLock("fenced"), c.ReadWriteLock("read").Read(), c.ReadWriteLock("write").Write()} {
-		lease := mustTake(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
-		listens(t, b.rdb, c)
+		lease := mustAcquire(t, bg, l, AcquireOptions{LeaseTime: time.Hour})
+		eventuallyListening(t, fx.rdb, c)
 		owner := l.kind.Field(holdOf(lease).wire)
 		forced, err := other.ForceUnlockOwners(bg, "app:"+l.name, l.kind.Name, []string{"nobody:1", owner, owner})
 		if err != nil || !slices.Equal(forced.Owners, []string{owner}) || forced.Left != 0 {
 			t.Errorf("%s: %+v, %v", l.name, forced, err)
 		}
-		await(t, "the lease to end", lease.Done())
+		mustReceive(t, "the lease to end", lease.Done())
 		eventually(t, "the loss", func() bool {
 			lost := c.Losses()
 			return len(lost) > 0 && lost[0].Name == l.name && lost[0].Key == l.key && lost[0].Kind == l.kind.Name &&

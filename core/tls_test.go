@@ -117,7 +117,7 @@ func TestTLS_Faults(t *testing.T) {
 			var out lockedBuffer
 			rdb := redis.NewClient(&redis.Options{Addr: test.addr, TLSConfig: test.tls, DialTimeout: patience})
 			t.Cleanup(func() { _ = rdb.Close() })
-			c := newLooseClient(t, rdb, commandTimeout(timeout), logTo(&out))
+			c := newUncheckedLocks(t, rdb, commandTimeout(timeout), logTo(&out))
 			for i := range 3 {
 				began := time.Now()
 				_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: time.Minute})
@@ -138,8 +138,8 @@ func TestTLS_Faults(t *testing.T) {
 
 	rdb := redis.NewClient(&redis.Options{Addr: secure(valid), TLSConfig: trusting(valid)})
 	t.Cleanup(func() { _ = rdb.Close() })
-	c := newLooseClient(t, rdb)
-	mustCycle(t, c, "a")
+	c := newUncheckedLocks(t, rdb)
+	acquireAndRelease(t, c, "a")
 	if err := c.Ping(bg); err != nil {
 		t.Error(err)
 	}

@@ -50,9 +50,9 @@ func onCluster(c *redistest.Cluster) *topology {
 // client returns a lock client, which must be idle when the test ends.
 func (top *topology) client(t testing.TB, opts ...func(*Options)) *Client {
 	t.Helper()
-	c := newLooseClient(t, top.connect(t), opts...)
+	c := newUncheckedLocks(t, top.connect(t), opts...)
 	t.Cleanup(func() {
-		wantRest(t, c)
+		eventuallyIdle(t, c)
 		mustClose(t, c)
 	})
 	return c
@@ -69,8 +69,8 @@ func (top *topology) look(t testing.TB, question func(ctx context.Context, rdb *
 	return all
 }
 
-// listening returns the channels with subscribers on any master.
-func (top *topology) listening(t testing.TB) (channels []string) {
+// subscribedChannels returns the channels with subscribers on any master.
+func (top *topology) subscribedChannels(t testing.TB) (channels []string) {
 	t.Helper()
 	err := top.look(t, func(ctx context.Context, rdb *redis.Client) error {
 		plain, err := rdb.PubSubChannels(ctx, "redisson*").Result()
@@ -84,20 +84,20 @@ func (top *topology) listening(t testing.TB) (channels []string) {
 	return channels
 }
 
-// awaitListener waits for a subscriber to a lock's channel.
-func (top *topology) awaitListener(t testing.TB, name string) {
+// eventuallySubscribed waits for a subscriber to a lock's channel.
+func (top *topology) eventuallySubscribed(t testing.TB, name string) {
 	t.Helper()
 	eventually(t, "a subscriber to "+name, func() bool {
-		return slices.ContainsFunc(top.listening(t), func(c string) bool { return strings.Contains(c, name) })
+		return slices.ContainsFunc(top.subscribedChannels(t), func(c string) bool { return strings.Contains(c, name) })
 	})
 }
 
-// empty fails the test if anything but counters of tokens is left.
-func (top *topology) empty(t testing.TB) {
+// wantEmpty fails the test if anything but counters of tokens is left.
+func (top *topology) wantEmpty(t testing.TB) {
 	t.Helper()
 	var left []string
 	if !within(patience, func() bool {
-		left = top.listening(t)
+		left = top.subscribedChannels(t)
 		return len(left) == 0 && top.look(t, func(ctx context.Context, rdb *redis.Client) error {
 			keys, err := rdb.Keys(ctx, "*").Result()
 			left = append(left, withoutTokens(keys)...)
@@ -108,8 +108,8 @@ func (top *topology) empty(t testing.TB) {
 	}
 }
 
-// insist acquires a lock like a caller that retries after every error.
-func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
+// acquireWithRetries acquires a lock like a caller that retries after every error.
+func acquireWithRetries(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) {
 	for {
 		lease, err := l.Acquire(ctx, opts)
 		if err == nil || ctx.Err() != nil {
@@ -119,11 +119,11 @@ func insist(ctx context.Context, l Locker, opts AcquireOptions) (*Lease, error) 
 	}
 }
 
-func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquired {
-	result := make(chan acquired, 1)
+func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acquireResult {
+	result := make(chan acquireResult, 1)
 	go func() {
-		lease, err := insist(ctx, l, opts)
-		result <- acquired{lease, err}
+		lease, err := acquireWithRetries(ctx, l, opts)
+		result <- acquireResult{lease, err}
 	}()
 	return result
 }
@@ -152,7 +152,7 @@ func (top *topology) testKinds(t *testing.T) {
 func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) {
 	clients := []*Client{top.client(t), top.client(t)}
 	inParallel(3, func(n int) {
-		exclude(t, 6, 45, AcquireOptions{WaitTime: patience}, func(i int) Locker {
+		checkExclusion(t, 6, 45, AcquireOptions{WaitTime: patience}, func(i int) Locker {
 			return kind.rival(clients[i%2], fmt.Sprint(name, n))
 		})
 	})
@@ -162,11 +162,11 @@ func topologyExclusion(t *testing.T, top *topology, name string, kind lockKind) 
 func topologyWaiting(t *testing.T, top *topology, name string, kind lockKind) {
 	holder, waiter := top.client(t), top.client(t, pollInterval(time.Hour))
 	for range 3 {
-		lease := mustTake(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
+		lease := mustAcquire(t, bg, kind.lock(holder, name), AcquireOptions{LeaseTime: time.Hour})
 		waiting := acquireAsync(bg, kind.rival(waiter, name), AcquireOptions{WaitTime: patience})
-		top.awaitListener(t, name)
+		top.eventuallySubscribed(t, name)
 		mustRelease(t, lease)
-		mustRelease(t, mustGet(t, "the waiter to be woken", waiting))
+		mustRelease(t, mustReceiveLease(t, "the waiter to be woken", waiting))
 	}
 }
 
@@ -175,12 +175,12 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 	c, other := top.client(t, watchdogTimeout(lease)), top.client(t)
 	var leases []*Lease
 	for i := range 20 { // on all masters
-		leases = append(leases, mustTake(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
+		leases = append(leases, mustAcquire(t, bg, kind.lock(c, fmt.Sprint(name, i)), AcquireOptions{}))
 	}
 	begun := time.Now()
 	eventually(t, "more than a lease to pass", func() bool { return time.Since(begun) > lease*5/4 })
 	for i := range leases {
-		wantErr(t, "Acquire of a lock that is renewed", second(kind.rival(other, fmt.Sprint(name, i))), ErrNotAcquired)
+		wantErr(t, "Acquire of a lock that is renewed", tryAcquire(kind.rival(other, fmt.Sprint(name, i))), ErrNotAcquired)
 	}
 	for _, lease := range leases {
 		mustRelease(t, lease)
@@ -189,14 +189,14 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 
 func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	c := top.client(t, watchdogTimeout(6*time.Second))
-	lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
+	lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})
 	if err := top.connect(t).Del(bg, name).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the loss to be noticed", lease.Done())
+	mustReceive(t, "the loss to be noticed", lease.Done())
 	wantErr(t, "cause of the lease's context", context.Cause(lease.Context()), ErrLockLost)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
-	mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{}))
 }
 
 // A load is goroutines of several clients that acquire and release locks until they are told to
@@ -219,7 +219,7 @@ func (top *topology) load(t testing.TB, names int) *load {
 		for i := range 2 * names {
 			l.ending.Go(func() {
 				for ctx.Err() == nil {
-					lease, err := insist(ctx, c.Lock(fmt.Sprint("load:", i%names)), AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
+					lease, err := acquireWithRetries(ctx, c.Lock(fmt.Sprint("load:", i%names)), AcquireOptions{WaitTime: time.Second, LeaseTime: 10 * time.Second})
 					if err == nil && lease.Release(bg) == nil {
 						l.done.Add(1)
 					}
@@ -237,8 +237,8 @@ func (l *load) end() {
 	l.ending.Wait()
 }
 
-// flows waits for another hundred locks.
-func (l *load) flows(t testing.TB) {
+// mustProgress waits for another hundred locks.
+func (l *load) mustProgress(t testing.TB) {
 	t.Helper()
 	from := l.done.Load()
 	if !within(3*patience, func() bool { return l.done.Load() > from+100 }) {
@@ -246,8 +246,8 @@ func (l *load) flows(t testing.TB) {
 	}
 }
 
-// die ends the master of a name's keys. A replica that has all its data takes over.
-func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
+// failOver ends the master of a name's keys. A replica that has all its data takes over.
+func (top *topology) failOver(name string, end func(*redistest.Server, testing.TB)) func(testing.TB) {
 	return func(t testing.TB) {
 		old := top.masterOf(t, name, nil)
 		end(old, t)
@@ -260,23 +260,23 @@ func (top *topology) die(name string, end func(*redistest.Server, testing.TB)) f
 // testLockFailoverInCluster.
 func (top *topology) testFailover(t *testing.T, name string, poll time.Duration, failover func(t testing.TB)) {
 	load := top.load(t, 3)
-	load.flows(t)
+	load.mustProgress(t)
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
 	waiter := top.client(t, commandTimeout(3*time.Second), pollInterval(poll))
-	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquired)
+	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquireResult)
 	for kindName, kind := range lockKinds {
-		leases[kindName] = mustTake(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
+		leases[kindName] = mustAcquire(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
 		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), forever)
 	}
 	for kindName := range lockKinds {
-		top.awaitListener(t, name+kindName)
+		top.eventuallySubscribed(t, name+kindName)
 	}
 
 	failover(t)
 
-	load.flows(t)
+	load.mustProgress(t)
 	for kindName, lease := range leases {
-		top.awaitListener(t, name+kindName) // on the new master
+		top.eventuallySubscribed(t, name+kindName) // on the new master
 		if err := lease.Err(); err != nil {
 			t.Fatalf("%s: the holder lost a lock that the new master has: %v", kindName, err)
 		}
@@ -286,7 +286,7 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 		default:
 		}
 		_ = lease.Release(bg) // an error says that it is released in the background
-		mustRelease(t, mustGet(t, kindName+": the waiter to be woken after the failover", waiting[kindName]))
+		mustRelease(t, mustReceiveLease(t, kindName+": the waiter to be woken after the failover", waiting[kindName]))
 	}
 	load.end()
 }
@@ -309,24 +309,24 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	type double struct {
 		name    string
 		lease   *Lease
-		waiting <-chan acquired
+		waiting <-chan acquireResult
 	}
 	var doubles []double
 	for waiter, c := range waiters {
 		for kindName, kind := range lockKinds {
 			name := tag + kindName + " " + waiter
-			mustRelease(t, mustTake(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
+			mustRelease(t, mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})) // the counter of tokens is known everywhere
 			doubles = append(doubles, double{name: name})
 		}
 	}
 
 	old := top.masterOf(t, tag, nil)
-	cutOff(t, old)
-	told := mustTake(t, bg, renewed.Lock(tag), AcquireOptions{})
+	isolateMaster(t, old)
+	told := mustAcquire(t, bg, renewed.Lock(tag), AcquireOptions{})
 	for i, d := range doubles {
 		kindName, waiter, _ := strings.Cut(strings.TrimPrefix(d.name, tag), " ")
 		kind := lockKinds[kindName]
-		doubles[i].lease = mustTake(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
+		doubles[i].lease = mustAcquire(t, bg, kind.lock(holder, d.name), AcquireOptions{LeaseTime: time.Hour})
 		doubles[i].waiting = insistAsync(t.Context(), kind.rival(waiters[waiter], d.name), forever)
 	}
 	for _, c := range waiters {
@@ -340,7 +340,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 	})
 
 	for _, d := range doubles {
-		got := await(t, d.name+": the waiter to ask the new master", d.waiting)
+		got := mustReceive(t, d.name+": the waiter to ask the new master", d.waiting)
 		if got.err != nil {
 			t.Fatalf("%s: %v", d.name, got.err)
 		}
@@ -360,7 +360,7 @@ func (top *topology) testUnreplicated(t *testing.T, tag string) *redistest.Serve
 		mustRelease(t, got.lease)
 		wantErr(t, d.name+": Release by who had it from the old master", d.lease.Release(bg), ErrLockLost)
 	}
-	await(t, "the first holder to be told", told.Done())
+	mustReceive(t, "the first holder to be told", told.Done())
 	wantErr(t, "cause of its context", context.Cause(told.Context()), ErrLockLost)
 	return old
 }

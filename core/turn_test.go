@@ -69,9 +69,9 @@ func TestTurn_OfCallers(t *testing.T) {
 // is closed takes no work, so the giver keeps the turn.
 func TestTurn_IsGiven(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	lease := mustTake(t, bg, c.Lock("a"), AcquireOptions{})
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	h := holdOf(lease)
 	taken := func() bool {
 		h.entry.open()

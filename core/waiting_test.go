@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +17,11 @@ import (
 // never is a PollInterval longer than any test: a waiter sleeps until something wakes it.
 const never = time.Hour
 
-// occupy makes another client hold locks for a lease, or without expiry if the lease is 0. No
-// message follows when they end.
-func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
+// lockAsStranger makes another client hold locks for a lease, or without expiry if the lease is 0.
+// No message follows when they end.
+func (fx *redisFixture) lockAsStranger(t testing.TB, lease time.Duration, keys ...string) {
 	t.Helper()
-	pipe := b.rdb.Pipeline()
+	pipe := fx.rdb.Pipeline()
 	for _, key := range keys {
 		pipe.HSet(bg, key, "stranger:1", 1)
 		if lease > 0 {
@@ -35,16 +33,16 @@ func (b *bundle) occupy(t testing.TB, lease time.Duration, keys ...string) {
 	}
 }
 
-// announce publishes the message of a release.
-func (b *bundle) announce(t testing.TB, key string) {
+// publishRelease publishes the message of a release.
+func (fx *redisFixture) publishRelease(t testing.TB, key string) {
 	t.Helper()
-	if err := b.rdb.Publish(bg, wire.LockChannel(key), wire.Unlocked).Err(); err != nil {
+	if err := fx.rdb.Publish(bg, wire.LockChannel(key), wire.Unlocked).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// queueUp starts a waiter and returns once it is queued.
-func queueUp(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) <-chan acquired {
+// startWaiter starts a waiter and returns once it is queued.
+func startWaiter(t testing.TB, ctx context.Context, c *Client, name string, opts AcquireOptions) <-chan acquireResult {
 	t.Helper()
 	before := c.Stats().Waiting
 	result := acquireAsync(ctx, c.Lock(name), opts)
@@ -57,19 +55,19 @@ var (
 	long    = AcquireOptions{WaitTime: time.Hour} // fails if Redis fails
 )
 
-// mustGet waits for the lease of a waiter.
-func mustGet(t testing.TB, what string, result <-chan acquired) *Lease {
+// mustReceiveLease waits for the lease of a waiter.
+func mustReceiveLease(t testing.TB, what string, result <-chan acquireResult) *Lease {
 	t.Helper()
-	got := await(t, what, result)
+	got := mustReceive(t, what, result)
 	if got.err != nil {
 		t.Fatalf("%s: %v", what, got.err)
 	}
 	return got.lease
 }
 
-// listened waits until the first waiter for each name has subscribed, was refused once more after
-// that, and sleeps. PollInterval must be never, and the name must have been idle before.
-func listened(t testing.TB, c *Client, names ...string) {
+// eventuallyAsleep waits until the first waiter for each name has subscribed, was refused once more
+// after that, and sleeps. PollInterval must be never, and the name must have been idle before.
+func eventuallyAsleep(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		eventually(t, "the first waiter to subscribe and sleep", func() bool {
@@ -91,8 +89,8 @@ func (e *entry) firstSleepsLocked() bool {
 	return wakes > 0 && !pending && w.State() == claim.Asleep
 }
 
-// wakesOf returns how often the first waiter for a name was woken.
-func wakesOf(c *Client, name string) uint16 {
+// wakeCount returns how often the first waiter for a name was woken.
+func wakeCount(c *Client, name string) uint16 {
 	e := c.names.open(name)
 	defer e.close()
 	if e.queue.Len() == 0 {
@@ -102,8 +100,8 @@ func wakesOf(c *Client, name string) uint16 {
 	return wakes
 }
 
-// quiet waits until count stops changing, and returns it.
-func quiet(count func() int) int {
+// waitUntilStable waits until count stops changing, and returns it.
+func waitUntilStable(count func() int) int {
 	last := count()
 	for since := time.Now(); time.Since(since) < 200*time.Millisecond; time.Sleep(5 * time.Millisecond) {
 		if n := count(); n != last {
@@ -113,239 +111,74 @@ func quiet(count func() int) int {
 	return last
 }
 
-// Of twenty waiters only the first sends attempts. They get the lock in the order they came.
-func TestQueue_OnlyTheFirstAsks(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	asked := counter(proxy, runs(acquireScript))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-
-	const n = 20
-	waiters := make([]<-chan acquired, n)
-	for i := range waiters {
-		waiters[i] = queueUp(t, bg, c, "a", forever)
-	}
-	listened(t, c, "a")
-	if got := quiet(asked); got != 2 {
-		t.Errorf("%d acquire scripts for %d waiters, want one before the subscription and one after it", got, n)
-	}
-
-	mustRelease(t, holder)
-	for i, waiter := range waiters {
-		lease := mustGet(t, fmt.Sprintf("the lease of waiter %d", i), waiter)
-		for j := i + 1; j < n; j++ {
-			select {
-			case got := <-waiters[j]:
-				t.Fatalf("waiter %d returned before waiter %d: %+v", j, i, got)
-			default:
-			}
-		}
-		mustRelease(t, lease)
-	}
-	if got := asked(); got > 2+3*n {
-		t.Errorf("%d acquire scripts in all for %d waiters, want at most 3 each", got, n)
-	}
-}
-
-// A waiter for one name does not hold up other names.
-func TestQueue_OnePerName(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(never))
-	b.occupy(t, 0, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	for i := range 100 { // enough names to share its shard
-		mustRelease(t, mustAcquire(t, c, fmt.Sprint("b:", i), AcquireOptions{}))
-	}
-	listened(t, c, "a")
-	b.free(t, "a")
-	b.announce(t, "a")
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
-}
-
-// A holder re-enters ahead of the queue. Behind the waiters it would deadlock: they wait for it.
-func TestQueue_HoldersPassIt(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	outer := mustAcquire(t, c, "a", AcquireOptions{})
-	var waiters []<-chan acquired
-	for range 5 {
-		waiters = append(waiters, queueUp(t, bg, c, "a", forever))
-	}
-	inner := mustEnter(t, outer.Context(), c, "a", AcquireOptions{MaxWaiters: 1})
-	b.wantCount(t, inner, 2)
-	mustRelease(t, outer)
-	mustRelease(t, inner)
-	for _, w := range waiters {
-		mustRelease(t, mustGet(t, "a waiter's lease", w))
-	}
-}
-
-// Once one waiter of an owner gets the lock, the owner's other waiters re-enter. They pass a waiter
-// of another owner in between: it waits for their owner, so waiting behind it would deadlock.
-func TestQueue_OtherCallsOfTheOwnerReenter(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t, pollInterval(never))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{})
-	mine := WithOwner(bg)
-	first := queueUp(t, mine, c, "a", forever)
-	stranger := queueUp(t, bg, c, "a", forever)
-	second := queueUp(t, mine, c, "a", AcquireOptions{WaitTime: patience})
-	third := queueUp(t, mine, c, "a", forever)
-	listened(t, c, "a")
-	mustRelease(t, holder)
-
-	leases := []*Lease{mustGet(t, "the first lease", first), mustGet(t, "the second lease", second), mustGet(t, "the third lease", third)}
-	b.wantCount(t, leases[0], 3)
-	select {
-	case got := <-stranger:
-		t.Fatalf("the other owner got %+v", got)
-	default:
-	}
-	for _, l := range leases {
-		mustRelease(t, l)
-	}
-	mustRelease(t, mustGet(t, "the other owner's lease", stranger))
-}
-
-// Readers of one owner send their attempts at the same time. They still share one hold, whichever
-// reply comes first.
-func TestQueue_TwoReadersOfOneOwner(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t)
-	l, owner := c.ReadWriteLock("a").Read(), WithOwner(bg)
-	var answers []*redistest.Rule
-	var readers []<-chan acquired
-	for n := 1; n <= 2; n++ {
-		answers = append(answers, proxy.OnMatch(n, runs(readAcquireScript), redistest.HoldReply))
-	}
-	for range 2 {
-		readers = append(readers, acquireAsync(owner, l, AcquireOptions{WaitTime: patience}))
-	}
-	for _, a := range answers {
-		await(t, "the reply to an attempt", a.Hit())
-	}
-	for _, a := range answers {
-		a.Release()
-	}
-	var leases []*Lease
-	for _, r := range readers {
-		got := await(t, "a reader's lease", r)
-		if got.err != nil {
-			t.Fatal(got.err)
-		}
-		leases = append(leases, got.lease)
-	}
-	if n, err := l.HoldCount(owner); n != 2 || err != nil {
-		t.Errorf("hold count %d (%v), want 2", n, err)
-	}
-	// Two fields stay: the mode and one reader.
-	eventually(t, "the other grant to be undone", func() bool { return len(b.fields(t, "a")) == 2 })
-	for _, lease := range leases {
-		mustRelease(t, lease)
-	}
-}
-
-// A call without a WaitTime fails without a command if others already wait.
-func TestQueue_NoWaitTimeBehindOthers(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	b.occupy(t, time.Minute, "a")
-	leave, cancel := context.WithCancel(bg)
-	waiter := queueUp(t, leave, c, "a", forever)
-	listened(t, c, "a")
-	before := proxy.Count("")
-	for range 10 {
-		_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
-		var held *NotAcquiredError
-		if !errors.As(err, &held) {
-			t.Fatalf("Acquire: %v, want a NotAcquiredError", err)
-		}
-		if held.TTL <= time.Minute-patience || held.TTL > time.Minute {
-			t.Errorf("TTL %s, want a little less than a minute", held.TTL)
-		}
-	}
-	if n := proxy.Count("") - before; n != 0 {
-		t.Errorf("%d commands, want none", n)
-	}
-	cancel()
-	wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
-	b.free(t, "a")
-}
-
 // The release comes before the subscription, so its message never arrives. The waiter tries again
 // once it has subscribed.
 func TestWaiting_AsksAgainWhenSubscribed(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 	subscribing := proxy.On("SUBSCRIBE", 1, redistest.HoldRequest)
-	waiter := queueUp(t, bg, c, "a", forever)
-	await(t, "the waiter to subscribe", subscribing.Hit())
+	waiter := startWaiter(t, bg, c, "a", forever)
+	mustReceive(t, "the waiter to subscribe", subscribing.Hit())
 	mustRelease(t, holder)
 	subscribing.Release()
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // The confirmation of the subscription is lost. The first waiter polls.
 func TestWaiting_PollsWithoutASubscription(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(200*time.Millisecond))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	deaf := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
-	waiter := queueUp(t, bg, c, "a", forever)
-	await(t, "the loss of the confirmation", deaf.Hit())
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(200*time.Millisecond))
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	unconfirmed := proxy.On("SUBSCRIBE", 1, redistest.DropReply)
+	waiter := startWaiter(t, bg, c, "a", forever)
+	mustReceive(t, "the loss of the confirmation", unconfirmed.Hit())
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // A short PollInterval does not shorten the time a ping has for its reply.
 func TestWaiting_ShortPollIntervalAndSlowPings(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(10*time.Millisecond))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(10*time.Millisecond))
 	proxy.OnEvery(func(args []string) bool { return strings.EqualFold(args[0], "PING") }, redistest.Delay(200*time.Millisecond))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	waiter := queueUp(t, bg, c, "a", forever)
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	waiter := startWaiter(t, bg, c, "a", forever)
 	eventually(t, "two pings of the connection", func() bool { return proxy.Count("PING") >= 2 })
 	if n := proxy.Count("SUBSCRIBE"); n != 1 {
 		t.Errorf("%d subscriptions, want 1", n)
 	}
 	mustRelease(t, holder)
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // The message of the release is lost. The waiter gets the lock at its next poll.
 func TestWaiting_PollsWhenAMessageIsLost(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(400*time.Millisecond))
-	asked := counter(proxy, runs(acquireScript))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	waiter := queueUp(t, bg, c, "a", forever)
-	b.eventuallyListens(t, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(400*time.Millisecond))
+	asked := countCommands(proxy, runsScript(acquireScript))
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	waiter := startWaiter(t, bg, c, "a", forever)
+	fx.eventuallySubscribed(t, "a")
 	eventually(t, "a few attempts of the waiter", func() bool { return asked() >= 4 })
 	swallowed := proxy.SwallowMessages(1)
 	mustRelease(t, holder)
-	await(t, "the loss of the message", swallowed.Hit())
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustReceive(t, "the loss of the message", swallowed.Hit())
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // A holder dies without a message. The waiter tries again when the lock expires.
 func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	asked := counter(proxy, runs(acquireScript))
-	b.occupy(t, 1500*time.Millisecond, "a")
-	lease := mustGet(t, "the waiter's lease", acquireAsync(bg, c.Lock("a"), forever))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	asked := countCommands(proxy, runsScript(acquireScript))
+	fx.lockAsStranger(t, 1500*time.Millisecond, "a")
+	lease := mustReceiveLease(t, "the waiter's lease", acquireAsync(bg, c.Lock("a"), forever))
 	if n := asked(); n > 10 {
 		t.Errorf("%d attempts, want at most 10", n)
 	}
@@ -356,22 +189,22 @@ func TestWaiting_SleepsNoLongerThanTheTTL(t *testing.T) {
 // knew was over, and learned the next one.
 func TestWaiting_FollowsRenewals(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	asked := counter(proxy, runs(acquireScript))
-	b.occupy(t, 3*time.Second, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	listened(t, c, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	asked := countCommands(proxy, runsScript(acquireScript))
+	fx.lockAsStranger(t, 3*time.Second, "a")
+	waiter := startWaiter(t, bg, c, "a", forever)
+	eventuallyAsleep(t, c, "a")
 	before := asked()
-	b.expire(t, "a", 4*time.Second)
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	fx.expire(t, "a", 4*time.Second)
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 	if n := asked() - before; n < 2 || n > 8 {
 		t.Errorf("%d attempts, want one at the end of each TTL, or a few more", n)
 	}
 }
 
-// A waiter sleeps for the TTL of the lock or until its next poll, the shorter of the two. It does not
-// spin on a TTL of 0 or on a lock without expiry.
+// A waiter sleeps for the TTL of the lock or until its next poll, the shorter of the two. It does
+// not spin on a TTL of 0 or on a lock without expiry.
 func TestWaiting_Pauses(t *testing.T) {
 	t.Parallel()
 	const poll = 5 * time.Second
@@ -406,12 +239,12 @@ func TestWaiting_OddTTLs(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(test.poll))
-			asked := counter(proxy, runs(acquireScript))
-			odd := proxy.OnEvery(runs(acquireScript), redistest.ReplyWith(test.reply))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(test.poll))
+			asked := countCommands(proxy, runsScript(acquireScript))
+			odd := proxy.OnEvery(runsScript(acquireScript), redistest.ReplyWith(test.reply))
 			begun := time.Now()
-			waiter := queueUp(t, bg, c, "a", forever)
+			waiter := startWaiter(t, bg, c, "a", forever)
 			eventually(t, "a second to pass and enough attempts", func() bool {
 				return time.Since(begun) > time.Second && asked() >= test.least
 			})
@@ -420,7 +253,7 @@ func TestWaiting_OddTTLs(t *testing.T) {
 				t.Errorf("%d attempts in %.1fs, want at most %d per second", n, seconds, test.most)
 			}
 			odd.Remove()
-			mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+			mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 		})
 	}
 }
@@ -429,20 +262,20 @@ func TestWaiting_OddTTLs(t *testing.T) {
 // still wakes the waiter.
 func TestWaiting_MessageBeforeTheRefusal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	waiter := queueUp(t, bg, c, "a", forever)
-	listened(t, c, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	waiter := startWaiter(t, bg, c, "a", forever)
+	eventuallyAsleep(t, c, "a")
 
-	refusal := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
-	b.announce(t, "a") // a false alarm
-	await(t, "the refusal", refusal.Hit())
-	before := wakesOf(c, "a")
+	refusal := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
+	fx.publishRelease(t, "a") // a false alarm
+	mustReceive(t, "the refusal", refusal.Hit())
+	before := wakeCount(c, "a")
 	mustRelease(t, holder)
-	eventually(t, "the message", func() bool { return wakesOf(c, "a") > before })
+	eventually(t, "the message", func() bool { return wakeCount(c, "a") > before })
 	refusal.Release()
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 }
 
 // The first waiter leaves after it got the message. No second message comes, so its successor tries
@@ -459,24 +292,24 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 	} {
 		t.Run(stray.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
-			holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+			holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
 			leave, cancel := context.WithCancel(bg)
 			defer cancel()
-			first := queueUp(t, leave, c, "a", forever)
-			second := queueUp(t, bg, c, "a", forever)
-			listened(t, c, "a")
+			first := startWaiter(t, leave, c, "a", forever)
+			second := startWaiter(t, bg, c, "a", forever)
+			eventuallyAsleep(t, c, "a")
 
-			question := proxy.OnMatch(1, runs(acquireScript), stray.what)
+			question := proxy.OnMatch(1, runsScript(acquireScript), stray.what)
 			mustRelease(t, holder)
-			await(t, "the first waiter's attempt", question.Hit())
+			mustReceive(t, "the first waiter's attempt", question.Hit())
 			cancel()
-			wantErr(t, "the first waiter", await(t, "the first waiter to leave", first).err, context.Canceled)
+			wantErr(t, "the first waiter", mustReceive(t, "the first waiter to leave", first).err, context.Canceled)
 			if stray.runs {
 				question.Release()
 			}
-			lease := mustGet(t, "the second waiter's lease", second)
+			lease := mustReceiveLease(t, "the second waiter's lease", second)
 			question.Release()
 			mustRelease(t, lease)
 		})
@@ -486,18 +319,18 @@ func TestWaiting_PromotedAsksAtOnce(t *testing.T) {
 // The first waiter leaves while the lock is free. The next tries at once.
 func TestWaiting_PromotedAsksAtOnceAfterASleep(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	asked := counter(proxy, runs(acquireScript))
-	b.occupy(t, 0, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	asked := countCommands(proxy, runsScript(acquireScript))
+	fx.lockAsStranger(t, 0, "a")
 	ctx, leave := context.WithCancel(bg)
-	first := queueUp(t, ctx, c, "a", forever)
-	second := queueUp(t, bg, c, "a", forever)
-	listened(t, c, "a")
-	b.free(t, "a") // without a message
+	first := startWaiter(t, ctx, c, "a", forever)
+	second := startWaiter(t, bg, c, "a", forever)
+	eventuallyAsleep(t, c, "a")
+	fx.deleteKeys(t, "a") // without a message
 	leave()
-	wantErr(t, "the first waiter", await(t, "the first waiter to leave", first).err, context.Canceled)
-	mustRelease(t, mustGet(t, "the second waiter's lease", second))
+	wantErr(t, "the first waiter", mustReceive(t, "the first waiter to leave", first).err, context.Canceled)
+	mustRelease(t, mustReceiveLease(t, "the second waiter's lease", second))
 	if n := asked(); n > 3 {
 		t.Errorf("%d attempts, want at most 3", n)
 	}
@@ -517,21 +350,21 @@ func TestWaiting_AsksOnceMoreAtTheEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 			proxy.SwallowMessages(-1)
-			asked := counter(proxy, runs(acquireScript, manyScript, fencedAcquireScript, fairAcquireScript, readAcquireScript, writeAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript))
-			b.occupy(t, 0, "a")
+			asked := countCommands(proxy, runsScript(acquireScript, manyScript, fencedAcquireScript, fairAcquireScript, readAcquireScript, writeAcquireScript, fencedFairAcquireScript, fencedWriteAcquireScript))
+			fx.lockAsStranger(t, 0, "a")
 			if name == "read" || name == "write" {
-				b.rdb.Del(bg, "a")
-				b.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
+				fx.rdb.Del(bg, "a")
+				fx.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
 			}
 			const wait = 6 * time.Second
 			began := time.Now()
 			waiter := acquireAsync(bg, lock(c), AcquireOptions{WaitTime: wait})
 			eventually(t, "the poll in the middle", func() bool { return time.Since(began) > wait*3/4 && asked() > 2 })
-			b.free(t, "a")
-			lease := mustGet(t, "the waiter", waiter)
+			fx.deleteKeys(t, "a")
+			lease := mustReceiveLease(t, "the waiter", waiter)
 			if took := time.Since(began); took < wait-wait/20 {
 				t.Errorf("granted after %v: by a poll, or a message", took)
 			}
@@ -550,20 +383,20 @@ func TestWaiting_PollsWithinWaitTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 			proxy.SwallowMessages(-1)
-			b.occupy(t, 0, "a")
+			fx.lockAsStranger(t, 0, "a")
 			first := acquireAsync(bg, lock(c), forever)
 			eventually(t, "the first waiter", func() bool {
-				return c.Stats().Waiting == 1 && (name == "plain" || b.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1)
+				return c.Stats().Waiting == 1 && (name == "plain" || fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1)
 			})
 			second := acquireAsync(bg, lock(c), AcquireOptions{WaitTime: 8 * time.Second})
 			eventually(t, "the second waiter", func() bool { return c.Stats().Waiting == 2 })
-			b.free(t, "a") // without a message
+			fx.deleteKeys(t, "a") // without a message
 			began := time.Now()
-			mustRelease(t, mustGet(t, "the first waiter", first))
-			mustRelease(t, mustGet(t, "the second waiter", second))
+			mustRelease(t, mustReceiveLease(t, "the first waiter", first))
+			mustRelease(t, mustReceiveLease(t, "the second waiter", second))
 			t.Logf("%v later", time.Since(began))
 		})
 	}
@@ -578,13 +411,13 @@ func TestWaiting_TheEndOfManyIsOneAttempt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
-			b.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+			fx.rdb.HSet(bg, "a", "mode", "write", "stranger:1:write", 1)
 			if name == "plain" {
-				b.rdb.HDel(bg, "a", "mode")
+				fx.rdb.HDel(bg, "a", "mode")
 			}
-			asked := counter(proxy, runs(acquireScript, manyScript, writeAcquireScript))
+			asked := countCommands(proxy, runsScript(acquireScript, manyScript, writeAcquireScript))
 			const n = 2000
 			began := time.Now()
 			inParallel(n, func(int) {
@@ -597,50 +430,50 @@ func TestWaiting_TheEndOfManyIsOneAttempt(t *testing.T) {
 			if got, most := asked(), 10+int(time.Since(began)/(50*time.Millisecond)); got > most {
 				t.Errorf("%d attempts of %d waiters, want %d at most", got, n, most)
 			}
-			b.free(t, "a")
+			fx.deleteKeys(t, "a")
 		})
 	}
 }
 
-// The attempt at the end of WaitTime has no reply in time. The caller gets the answer before it, and
-// what Redis grants late is freed.
+// The attempt at the end of WaitTime has no reply in time. The caller gets the answer before it,
+// and what Redis grants late is freed.
 func TestWaiting_LastAttemptWithoutAReply(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	proxy.SwallowMessages(-1)
-	b.occupy(t, 0, "a")
+	fx.lockAsStranger(t, 0, "a")
 	const wait = 4 * time.Second
 	began := time.Now()
-	waiter := queueUp(t, bg, c, "a", AcquireOptions{WaitTime: wait})
+	waiter := startWaiter(t, bg, c, "a", AcquireOptions{WaitTime: wait})
 	eventually(t, "the poll in the middle", func() bool { return time.Since(began) > wait*3/4 })
-	late := proxy.OnMatch(1, runs(acquireScript), redistest.HoldReply)
-	b.free(t, "a")
-	await(t, "the last attempt", late.Hit())
-	wantErr(t, "the waiter", await(t, "the waiter to give up", waiter).err, ErrNotAcquired)
+	late := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldReply)
+	fx.deleteKeys(t, "a")
+	mustReceive(t, "the last attempt", late.Hit())
+	wantErr(t, "the waiter", mustReceive(t, "the waiter to give up", waiter).err, ErrNotAcquired)
 	if took := time.Since(began); took < wait {
 		t.Errorf("it gave up after %v", took)
 	}
-	b.wantLocked(t, "a")
+	fx.wantLocked(t, "a")
 	late.Release()
-	eventually(t, "the late grant to be freed", func() bool { return len(b.fields(t, "a")) == 0 })
+	eventually(t, "the late grant to be freed", func() bool { return len(fx.hash(t, "a")) == 0 })
 }
 
 // Messages published while the connection is down are lost. A new subscription wakes the waiters.
 func TestWaiting_ResubscriptionWakes(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	holder := mustAcquire(t, b.client(t), "a", AcquireOptions{LeaseTime: time.Hour})
-	waiter := queueUp(t, bg, c, "a", forever)
-	listened(t, c, "a")
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	holder := mustAcquire(t, bg, fx.newLocks(t).Lock("a"), AcquireOptions{LeaseTime: time.Hour})
+	waiter := startWaiter(t, bg, c, "a", forever)
+	eventuallyAsleep(t, c, "a")
 	swallowed := proxy.SwallowMessages(-1)
 	mustRelease(t, holder)
-	await(t, "the loss of the message", swallowed.Hit())
-	if n, err := b.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
+	mustReceive(t, "the loss of the message", swallowed.Hit())
+	if n, err := fx.rdb.ClientKillByFilter(bg, "TYPE", "pubsub").Result(); n == 0 || err != nil {
 		t.Fatalf("CLIENT KILL: %d, %v", n, err)
 	}
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 	if proxy.Count("SUBSCRIBE") < 2 {
 		t.Error("the waiter got the lock without a new subscription")
 	}
@@ -651,30 +484,30 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		opts AcquireOptions
-		end  func(t *testing.T, b *bundle, c *Client, l *Lease)
+		end  func(t *testing.T, fx *redisFixture, c *Client, l *Lease)
 	}{
 		"release": {
 			AcquireOptions{},
-			func(t *testing.T, _ *bundle, _ *Client, l *Lease) { mustRelease(t, l) },
+			func(t *testing.T, _ *redisFixture, _ *Client, l *Lease) { mustRelease(t, l) },
 		},
 		"expiry": {
 			AcquireOptions{LeaseTime: 4 * time.Second},
-			func(*testing.T, *bundle, *Client, *Lease) {},
+			func(*testing.T, *redisFixture, *Client, *Lease) {},
 		},
 		"loss found by a renewal": {
 			AcquireOptions{},
-			func(t *testing.T, b *bundle, _ *Client, _ *Lease) { b.free(t, "a") },
+			func(t *testing.T, fx *redisFixture, _ *Client, _ *Lease) { fx.deleteKeys(t, "a") },
 		},
 		"loss found by Extend": {
 			AcquireOptions{LeaseTime: time.Hour},
-			func(t *testing.T, b *bundle, _ *Client, l *Lease) {
-				b.free(t, "a")
+			func(t *testing.T, fx *redisFixture, _ *Client, l *Lease) {
+				fx.deleteKeys(t, "a")
 				wantErr(t, "Extend", l.Extend(bg, 2*time.Hour), ErrLockLost)
 			},
 		},
 		"ForceUnlock": {
 			AcquireOptions{LeaseTime: time.Hour},
-			func(t *testing.T, _ *bundle, c *Client, _ *Lease) {
+			func(t *testing.T, _ *redisFixture, c *Client, _ *Lease) {
 				if _, err := c.Lock("a").ForceUnlock(bg); err != nil {
 					t.Error(err)
 				}
@@ -683,14 +516,14 @@ func TestWaiting_LocalReleaseAndLossWake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never), watchdogTimeout(9*time.Second))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never), watchdogTimeout(9*time.Second))
 			proxy.SwallowMessages(-1)
-			holder := mustAcquire(t, c, "a", test.opts)
-			waiter := queueUp(t, bg, c, "a", forever)
-			eventually(t, "the waiter to subscribe", func() bool { return wakesOf(c, "a") > 0 })
-			test.end(t, b, c, holder)
-			mustRelease(t, mustGet(t, "the waiter's lease", waiter))
+			holder := mustAcquire(t, bg, c.Lock("a"), test.opts)
+			waiter := startWaiter(t, bg, c, "a", forever)
+			eventually(t, "the waiter to subscribe", func() bool { return wakeCount(c, "a") > 0 })
+			test.end(t, fx, c, holder)
+			mustRelease(t, mustReceiveLease(t, "the waiter's lease", waiter))
 		})
 	}
 }
@@ -701,18 +534,18 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 	for name, lease := range map[string]time.Duration{"release": time.Hour, "expiry": 2 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c, proxy := b.proxied(t, pollInterval(never))
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 			l, owner := c.ReadWriteLock("a"), WithOwner(bg)
-			write := mustTake(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
-			read := mustTake(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
+			write := mustAcquire(t, owner, l.Write(), AcquireOptions{LeaseTime: lease})
+			read := mustAcquire(t, owner, l.Read(), AcquireOptions{LeaseTime: time.Hour})
 			proxy.SwallowMessages(-1)
 			reader := acquireAsync(bg, l.Read(), AcquireOptions{WaitTime: WaitForever})
-			eventually(t, "the waiter to subscribe", func() bool { return wakesOf(c, "a") > 0 })
+			eventually(t, "the waiter to subscribe", func() bool { return wakeCount(c, "a") > 0 })
 			if lease == time.Hour {
 				mustRelease(t, write)
 			}
-			mustRelease(t, mustGet(t, "the reader's lease", reader))
+			mustRelease(t, mustReceiveLease(t, "the reader's lease", reader))
 			mustRelease(t, read)
 		})
 	}
@@ -722,51 +555,51 @@ func TestWaiting_LocalDowngradeWakes(t *testing.T) {
 // the end of a streak. Redis keeps the queue, so the waiters here need not rest.
 func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
 	sleeps := func() bool { // and has tried since it subscribed
 		e := c.names.open("a")
 		defer e.close()
 		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}
-	first := mustTake(t, bg, l, opts)
+	first := mustAcquire(t, bg, l, opts)
 	waiter := acquireAsync(bg, l, opts)
 	eventually(t, "the waiter to sleep", sleeps)
 	mustRelease(t, first)
-	holder := mustGet(t, "the hand-over", waiter)
+	holder := mustReceiveLease(t, "the hand-over", waiter)
 	<-time.After(25 * time.Millisecond) // a streak ends after 20 ms
 	waiter = acquireAsync(bg, l, opts)
 	eventually(t, "the next waiter to sleep", sleeps)
 	proxy.SwallowMessages(-1)
-	question := proxy.OnMatch(1, runs(fairAcquireScript), redistest.HoldReply)
+	question := proxy.OnMatch(1, runsScript(fairAcquireScript), redistest.HoldReply)
 	c.names.wake("a")
-	await(t, "the reply to an attempt", question.Hit())
+	mustReceive(t, "the reply to an attempt", question.Hit())
 	mustRelease(t, holder) // while no waiter is asleep
 	question.Release()
-	mustRelease(t, mustGet(t, "the next waiter's lease", waiter))
+	mustRelease(t, mustReceiveLease(t, "the next waiter's lease", waiter))
 }
 
 // Hundreds of waiters send no command between polls.
 func TestWaiting_SendsNothingBetweenPolls(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	leave, cancel := context.WithCancel(bg)
 	defer cancel()
-	var waiters []<-chan acquired
+	var waiters []<-chan acquireResult
 	var names []string
 	for i := range 20 {
 		name := fmt.Sprint("lock:", i)
 		names = append(names, name)
-		b.occupy(t, 0, name)
+		fx.lockAsStranger(t, 0, name)
 		for range 10 {
 			waiters = append(waiters, acquireAsync(leave, c.Lock(name), forever))
 		}
 	}
 	eventually(t, "all waiters", func() bool { return c.Stats().Waiting == len(waiters) })
-	listened(t, c, names...)
-	quiet(func() int { return proxy.Count("") }) // connections are dialed in the background
+	eventuallyAsleep(t, c, names...)
+	waitUntilStable(func() int { return proxy.Count("") }) // connections are dialed in the background
 	before, begun := proxy.Count(""), time.Now()
 	eventually(t, "a second to pass", func() bool { return time.Since(begun) > time.Second })
 	if n := proxy.Count("") - before; n != 0 {
@@ -774,305 +607,35 @@ func TestWaiting_SendsNothingBetweenPolls(t *testing.T) {
 	}
 	cancel()
 	for _, w := range waiters {
-		wantErr(t, "a waiter", await(t, "a waiter to leave", w).err, context.Canceled)
+		wantErr(t, "a waiter", mustReceive(t, "a waiter to leave", w).err, context.Canceled)
 	}
-	b.free(t, names...)
+	fx.deleteKeys(t, names...)
 }
 
-// pingsOfHub accepts the pings of a connection for pub/sub, and not the greeting of a line.
-func pingsOfHub(args []string) bool {
-	return strings.EqualFold(args[0], "PING") && args[len(args)-1] != "reqlock"
-}
-
-// The connection stays open but delivers nothing. The client replaces it.
-func TestWaiting_DeafConnectionIsReplaced(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(300*time.Millisecond))
-	b.occupy(t, 0, "a")
-	waiter := queueUp(t, bg, c, "a", forever)
-	deaf := proxy.OnMatch(1, pingsOfHub, redistest.DropReply)
-	await(t, "the loss of the first ping", deaf.Hit())
-	eventually(t, "a subscription on another connection", func() bool { return proxy.Count("SUBSCRIBE") >= 2 })
-	b.free(t, "a")
-	mustRelease(t, mustGet(t, "the waiter's lease", waiter))
-}
-
-// When Redis fails, the queued waiters fail together, not after one command timeout each.
-func TestOutage_FailsAllWhoWereQueued(t *testing.T) {
-	t.Parallel()
-	for name, trouble := range map[string]redistest.Action{
-		"no answer":      redistest.DropReply,
-		"an error reply": redistest.ReplyWith("-ERR trouble\r\n"),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			const timeout = 4 * time.Second
-			c, proxy := b.proxiedWith(t, readTimeout(timeout+time.Second), pollInterval(never), commandTimeout(timeout))
-			b.occupy(t, 0, "a")
-			var waiters []<-chan acquired
-			for range 10 {
-				waiters = append(waiters, queueUp(t, bg, c, "a", long))
-			}
-			listened(t, c, "a")
-			letConnectionsIdle(t)
-			rule := proxy.OnMatch(1, runs(acquireScript), trouble)
-			proxy.OnMatch(2, runs(acquireScript), trouble) // the same attempt, on a new connection
-			begun := time.Now()
-			b.announce(t, "a")
-			await(t, "the first waiter's attempt", rule.Hit())
-			var texts []string
-			for _, w := range waiters {
-				got := await(t, "a waiter to fail", w)
-				if got.err == nil || errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, ErrNotHeld) || errors.Is(got.err, context.DeadlineExceeded) {
-					t.Fatalf("%+v, want the error of Redis", got)
-				}
-				texts = append(texts, got.err.Error())
-			}
-			if took := time.Since(begun); took > 3*timeout {
-				t.Errorf("the waiters failed after %s, the command timeout is %s", took, timeout)
-			}
-			for _, text := range texts {
-				if text != texts[0] {
-					t.Errorf("waiters failed with %q and %q, want the same error", text, texts[0])
-				}
-			}
-			b.free(t, "a")
-		})
-	}
-}
-
-// A waiter that comes after a failed attempt was sent makes its own attempt.
-func TestOutage_SparesThoseWhoCameLater(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxiedWith(t, readTimeout(5*time.Second), pollInterval(never), commandTimeout(4*time.Second))
-	b.occupy(t, 0, "a", "b")
-	elsewhere := queueUp(t, bg, c, "b", long)
-	first := queueUp(t, bg, c, "a", long)
-	second := queueUp(t, bg, c, "a", long)
-	listened(t, c, "a", "b")
-	letConnectionsIdle(t)
-	lost := proxy.OnMatch(1, runs(acquireScript), redistest.DropReply)
-	proxy.OnMatch(2, runs(acquireScript), redistest.DropReply) // the same attempt, on a new connection
-	b.announce(t, "a")
-	await(t, "the first waiter's attempt", lost.Hit())
-	third := queueUp(t, bg, c, "a", long)
-	for _, w := range []<-chan acquired{first, second} {
-		if got := await(t, "a waiter to fail", w); got.err == nil {
-			t.Fatal("a waiter got a lock that is held")
-		}
-	}
-	b.free(t, "a", "b")
-	b.announce(t, "a")
-	b.announce(t, "b")
-	mustRelease(t, mustGet(t, "the later waiter's lease", third))
-	mustRelease(t, mustGet(t, "the lease on the other name", elsewhere))
-}
-
-// Redis dies under a thousand waiters. All fail within one command timeout of the poll that
-// noticed.
-func TestOutage_AThousandWaiters(t *testing.T) {
-	t.Parallel()
-	const n, poll, timeout = 1000, time.Second, 4 * time.Second
-	for _, test := range []struct {
-		name      string
-		end, back func(*redistest.Server, testing.TB)
-	}{
-		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart},
-		{"frozen", (*redistest.Server).Freeze, (*redistest.Server).Thaw},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, pollInterval(poll), commandTimeout(timeout))
-			b.occupy(t, 0, "a")
-			errs := make(chan error, n)
-			var wg sync.WaitGroup
-			for range n {
-				wg.Go(func() {
-					_, err := c.Lock("a").Acquire(bg, long)
-					errs <- err
-				})
-			}
-			eventually(t, "all waiters", func() bool { return c.Stats().Waiting == n })
-			begun := time.Now()
-			test.end(b.srv, t)
-			wg.Wait()
-			if took := time.Since(begun); took > 5*(poll+timeout) {
-				t.Errorf("the last waiter failed after %s", took)
-			} else {
-				t.Logf("the last waiter failed after %s", took)
-			}
-			close(errs)
-			for err := range errs {
-				if err == nil || errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrNotHeld) || errors.Is(err, context.DeadlineExceeded) {
-					t.Fatalf("%v, want the error of Redis", err)
-				}
-			}
-			test.back(b.srv, t)
-			b.free(t, "a")
-		})
-	}
-}
-
-// pubSubConnections returns how many connections to Redis have subscribed.
-func (b *bundle) pubSubConnections(t testing.TB) int {
+// eventuallyWaiting waits until a client has one waiter, which has subscribed to releases. Its
+// first attempt, which does not subscribe, is over then.
+func eventuallyWaiting(t testing.TB, c *Client) {
 	t.Helper()
-	list, err := b.rdb.Do(bg, "CLIENT", "LIST", "TYPE", "pubsub").Text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(list, "id=")
-}
-
-// A client subscribes to its own channel and to all names on one connection, which it opens for the
-// first hold or the first waiter.
-func TestPubSub_OneConnectionForAllNames(t *testing.T) {
-	t.Parallel()
-	b := newHearingBundle(t)
-	c := b.client(t, pollInterval(never))
-	if n := b.pubSubConnections(t); n != 0 {
-		t.Errorf("%d pub/sub connections before the first hold and the first waiter", n)
-	}
-	mustRelease(t, mustAcquire(t, c, "free", AcquireOptions{}))
-	const n = 200
-	waiters := make([]<-chan acquired, n)
-	var holders []*Lease
-	other := deaf(b.client(t))
-	for i := range waiters {
-		name := fmt.Sprint("lock:", i)
-		holders = append(holders, mustAcquire(t, other, name, AcquireOptions{}))
-		waiters[i] = acquireAsync(bg, c.Lock(name), forever)
-	}
-	eventually(t, "all subscriptions", func() bool {
-		names, err := b.rdb.PubSubChannels(bg, "redisson*").Result()
-		return err == nil && len(names) == n
+	eventually(t, "a waiter that has subscribed", func() bool {
+		s := c.Stats()
+		return s.Waiting == 1 && s.Channels == 1
 	})
-	if got := b.pubSubConnections(t); got != 1 {
-		t.Errorf("%d pub/sub connections for %d names, want 1", got, n)
-	}
-	for i, holder := range holders {
-		mustRelease(t, holder)
-		mustRelease(t, mustGet(t, "the waiter's lease", waiters[i]))
-	}
-	listens(t, b.rdb, c)
-	if got := b.pubSubConnections(t); got != 1 {
-		t.Errorf("%d pub/sub connections for these names and the client's own channel, want 1", got)
-	}
 }
 
-// A hot lock soon has waiters again, so its subscription outlives the last one for a while. The
-// subscription of an idle lock ends.
-func TestPubSub_ChannelsLinger(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	c.pauses.linger = 300 * time.Millisecond // long enough for a busy machine
-	b.occupy(t, 0, "a")
-	var left time.Time
-	rounds := 0 // those quick enough to count
-	for begun := time.Now(); rounds < 10 && time.Since(begun) < patience; {
-		leave, cancel := context.WithCancel(bg)
-		before := proxy.Count("SUBSCRIBE")
-		waiter := queueUp(t, leave, c, "a", forever)
-		eventually(t, "the waiter to subscribe and sleep", func() bool {
-			e := c.names.open("a")
-			defer e.close()
-			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == claim.Asleep && c.hub.Confirmed(e.channel)
-		})
-		if !left.IsZero() && time.Since(left) < c.pauses.linger/2 {
-			rounds++
-			if proxy.Count("SUBSCRIBE") != before {
-				t.Errorf("subscribed again %s after the last waiter left", time.Since(left))
-			}
-		}
-		left = time.Now()
-		cancel()
-		wantErr(t, "the waiter", await(t, "the waiter to leave", waiter).err, context.Canceled)
-		if n := c.Stats().Channels; n != 1 && time.Since(left) < c.pauses.linger/2 {
-			t.Errorf("%d channels right after the last waiter left, want 1", n)
-		}
-	}
-	if rounds == 0 {
-		t.Error("no round was quick enough to count: the machine is too slow")
-	}
-	eventually(t, "the end of the subscription", func() bool {
-		return c.Stats().Channels == 0 && c.Stats().Names == 0 && proxy.Count("UNSUBSCRIBE") > 0
+// eventuallySubscribed waits until a client has subscribed to the releases of a lock.
+func (fx *redisFixture) eventuallySubscribed(t testing.TB, name string) {
+	t.Helper()
+	channel := wire.LockChannel(name)
+	eventually(t, "a subscriber to releases of "+name, func() bool {
+		return fx.rdb.PubSubNumSub(bg, channel).Val()[channel] > 0
 	})
-	b.free(t, "a")
 }
 
-// MaxWaiters does not apply to a call without a WaitTime: it fails because the lock is held. This
-// holds for every kind of lock.
-func TestMaxWaiters_WithoutWaitTime(t *testing.T) {
-	t.Parallel()
-	for name, sides := range map[string]func(c *Client) (held, asked *Lock){
-		"plain": func(c *Client) (*Lock, *Lock) { return c.Lock("a"), c.Lock("a") },
-		"fair":  func(c *Client) (*Lock, *Lock) { return c.FairLock("a"), c.FairLock("a") },
-		"read":  func(c *Client) (*Lock, *Lock) { rw := c.ReadWriteLock("a"); return rw.Write(), rw.Read() },
-		"write": func(c *Client) (*Lock, *Lock) { rw := c.ReadWriteLock("a"); return rw.Read(), rw.Write() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t)
-			held, asked := sides(c)
-			lease, err := held.Acquire(bg, AcquireOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			waiting := acquireAsync(bg, asked, AcquireOptions{WaitTime: patience})
-			eventually(t, "a waiter", func() bool { return c.Stats().Channels == 1 })
-			_, err = asked.Acquire(bg, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
-			wantErr(t, "a call that would wait", err, ErrTooManyWaiters)
-			_, err = asked.Acquire(bg, AcquireOptions{MaxWaiters: 1})
-			wantErr(t, "a call that would not wait", err, ErrNotAcquired)
-			mustRelease(t, lease)
-			mustRelease(t, await(t, "the waiter's lease", waiting).lease)
-			idle(t, c, b.rdb)
-		})
+// merge returns a channel that gives the results of several Acquires as they return.
+func merge(results ...<-chan acquireResult) <-chan acquireResult {
+	all := make(chan acquireResult, len(results))
+	for _, result := range results {
+		go func() { all <- <-result }()
 	}
-}
-
-// MaxWaiters has a default. A negative value means no limit.
-func TestMaxWaiters_Default(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[int]int32{0: 1024, -1: math.MaxInt32, 7: 7, math.MaxInt: math.MaxInt32} {
-		if got := (AcquireOptions{MaxWaiters: given}).waiters(); got != want {
-			t.Errorf("MaxWaiters %d allows %d waiters, want %d", given, got, want)
-		}
-	}
-}
-
-// MaxWaiters is exact, even if all callers come at once: that many wait, and the rest are refused.
-func TestMaxWaiters(t *testing.T) {
-	t.Parallel()
-	b := newBundle(t)
-	holder := b.client(t)
-	c := b.client(t)
-	lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
-	const room, callers = 4, 12
-	results := make(chan acquired, callers)
-	for range callers {
-		go func() {
-			lease, err := c.Lock("order").Acquire(context.Background(), AcquireOptions{WaitTime: WaitForever, MaxWaiters: room})
-			results <- acquired{lease, err}
-		}()
-	}
-	for range callers - room {
-		wantErr(t, "one too many", await(t, "a refusal", results).err, ErrTooManyWaiters)
-	}
-	if n := c.Stats().Waiting; n != room {
-		t.Errorf("%d waiters, want %d", n, room)
-	}
-	mustRelease(t, lease)
-	for range room {
-		got := await(t, "a waiter's lease", results)
-		if got.err != nil {
-			t.Fatal(got.err)
-		}
-		mustRelease(t, got.lease)
-	}
+	return all
 }

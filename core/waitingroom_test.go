@@ -26,10 +26,10 @@ func TestMaxWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
-			c := b.client(t, func(o *Options) { o.MaxWaiting = 2 })
+			fx := newRedis(t)
+			c := fx.newLocks(t, func(o *Options) { o.MaxWaiting = 2 })
 			names := []string{"a0", "a1", "a2", "a3"}
-			b.occupy(t, 0, names...)
+			fx.lockAsStranger(t, 0, names...)
 			ctx, leave := context.WithCancel(bg)
 			defer leave()
 			first := acquireAsync(ctx, lock(c, 0), forever)
@@ -45,27 +45,27 @@ func TestMaxWaiting(t *testing.T) {
 			if text := err.Error(); !strings.Contains(text, "2 callers of this client") || !strings.Contains(text, "core.Options.MaxWaiting") {
 				t.Errorf("the error does not say which bound was reached: %v", err)
 			}
-			wantErr(t, "one that does not wait", second(lock(c, 2)), ErrNotAcquired)
-			mustRelease(t, mustAcquire(t, c, "other", AcquireOptions{WaitTime: patience})) // it need not wait
+			wantErr(t, "one that does not wait", tryAcquire(lock(c, 2)), ErrNotAcquired)
+			mustRelease(t, mustAcquire(t, bg, c.Lock("other"), AcquireOptions{WaitTime: patience})) // it need not wait
 			if name == "red" {
-				await(t, "the first to be refused", first)
-				await(t, "the second to be refused", next)
+				mustReceive(t, "the first to be refused", first)
+				mustReceive(t, "the second to be refused", next)
 				c.room.inside.Add(-2)
-				b.free(t, names...)
+				fx.deleteKeys(t, names...)
 				return
 			}
 
 			leave()
-			wantErr(t, "the first", await(t, "the first to leave", first).err, context.Canceled)
+			wantErr(t, "the first", mustReceive(t, "the first to leave", first).err, context.Canceled)
 			_, err = lock(c, 2).Acquire(bg, AcquireOptions{WaitTime: 50 * time.Millisecond})
 			wantErr(t, "one in its place", err, ErrNotAcquired)
-			b.free(t, names...)
+			fx.deleteKeys(t, names...)
 			for _, key := range names {
-				b.announce(t, key)
+				fx.publishRelease(t, key)
 			}
 			c.names.wake("a1")
 			c.names.wake("a0")
-			mustRelease(t, mustGet(t, "the second", next))
+			mustRelease(t, mustReceiveLease(t, "the second", next))
 			if n := c.room.inside.Load(); n != 0 {
 				t.Errorf("%d places are still taken", n)
 			}
@@ -76,19 +76,19 @@ func TestMaxWaiting(t *testing.T) {
 // The texts of both bounds name the option to raise.
 func TestMaxWaiters_SaysWhichBound(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
-	b.occupy(t, 0, "a")
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	fx.lockAsStranger(t, 0, "a")
 	ctx, leave := context.WithCancel(bg)
-	waiter := queueUp(t, ctx, c, "a", forever)
+	waiter := startWaiter(t, ctx, c, "a", forever)
 	_, err := c.Lock("a").Acquire(bg, AcquireOptions{WaitTime: patience, MaxWaiters: 1})
 	wantErr(t, "one too many", err, ErrTooManyWaiters)
 	if !strings.Contains(err.Error(), "1 callers of this process wait for the name already, as core.AcquireOptions.MaxWaiters allows") {
 		t.Error(err)
 	}
 	leave()
-	await(t, "the waiter to leave", waiter)
-	b.free(t, "a")
+	mustReceive(t, "the waiter to leave", waiter)
+	fx.deleteKeys(t, "a")
 }
 
 func TestMaxWaiting_Values(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 // TestWire tests what Redisson and other programs see of a lock, on both servers.
 func TestWire(t *testing.T) {
 	t.Parallel()
-	for what, test := range map[string]func(t *testing.T, b *bundle){
+	for what, test := range map[string]func(t *testing.T, fx *redisFixture){
 		"names":                wireNames,
 		"keys":                 wireKeys,
 		"messages":             wireMessages,
@@ -36,8 +36,8 @@ func TestWire(t *testing.T) {
 }
 
 // The key is the name; the channel has braces around it unless the name has some.
-func wireNames(t *testing.T, b *bundle) {
-	c := b.client(t)
+func wireNames(t *testing.T, fx *redisFixture) {
+	c := fx.newLocks(t)
 	long := strings.Repeat("x", maxNameLen)
 	for name, channel := range map[string]string{
 		"order:42":       "redisson_lock__channel:{order:42}",
@@ -59,36 +59,36 @@ func wireNames(t *testing.T, b *bundle) {
 		"ключ от дома":   "redisson_lock__channel:{ключ от дома}",
 		long:             "redisson_lock__channel:{" + long + "}",
 	} {
-		l := b.listen(t, channel)
-		lease := mustAcquire(t, c, name, AcquireOptions{})
+		l := fx.subscribe(t, channel)
+		lease := mustAcquire(t, bg, c.Lock(name), AcquireOptions{})
 		if lease.Name() != name || c.Lock(name).Name() != name {
 			t.Errorf("the lock %.20q is called %.20q", name, lease.Name())
 		}
-		b.wantFields(t, name, map[string]string{holdOf(lease).wire: "1"})
+		fx.wantFields(t, name, map[string]string{holdOf(lease).wire: "1"})
 		wantHeldByOther(t, c, name)
 		mustRelease(t, lease)
-		if got := fmt.Sprint(l.heard(t)); got != "[0]" {
+		if got := fmt.Sprint(l.messages(t)); got != "[0]" {
 			t.Errorf("%.20q: on %.50q was published %s, want [0]", name, channel, got)
 		}
-		l.done(t)
+		l.close(t)
 	}
 }
 
 // A lock is a hash of one field, <client>:<number>, with the hold count in ASCII and a time to live
 // in milliseconds. There is no other key. A lock without a LeaseTime has Redisson's default.
-func wireKeys(t *testing.T, b *bundle) {
-	c := b.client(t)
+func wireKeys(t *testing.T, fx *redisFixture) {
+	c := fx.newLocks(t)
 	owner := regexp.MustCompile(`^[A-Za-z0-9_-]+\.[0-9]+\.[a-z2-7]{8}:[1-9][0-9]*$`)
 	var leases []*Lease
 	want := func() {
 		t.Helper()
-		if keys := b.rdb.Keys(bg, "*").Val(); len(keys) != 1 || keys[0] != "a" {
+		if keys := fx.rdb.Keys(bg, "*").Val(); len(keys) != 1 || keys[0] != "a" {
 			t.Errorf("keys %q, want only the lock's", keys)
 		}
-		if kind := b.rdb.Type(bg, "a").Val(); kind != "hash" {
+		if kind := fx.rdb.Type(bg, "a").Val(); kind != "hash" {
 			t.Errorf("a %s, want a hash", kind)
 		}
-		fields := b.fields(t, "a")
+		fields := fx.hash(t, "a")
 		if len(fields) != 1 {
 			t.Errorf("fields %v, want one", fields)
 		}
@@ -103,11 +103,11 @@ func wireKeys(t *testing.T, b *bundle) {
 				t.Errorf("count %q with %d leases", count, len(leases))
 			}
 		}
-		b.wantPTTL(t, "a", 54321*time.Millisecond)
+		fx.wantPTTL(t, "a", 54321*time.Millisecond)
 	}
 	ctx := WithOwner(bg)
 	for range 4 {
-		leases = append(leases, mustEnter(t, ctx, c, "a", AcquireOptions{LeaseTime: 54321 * time.Millisecond}))
+		leases = append(leases, mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: 54321 * time.Millisecond}))
 		want()
 	}
 	for len(leases) > 1 {
@@ -116,27 +116,27 @@ func wireKeys(t *testing.T, b *bundle) {
 		want()
 	}
 	mustRelease(t, leases[0])
-	if keys := b.rdb.Keys(bg, "*").Val(); len(keys) != 0 {
+	if keys := fx.rdb.Keys(bg, "*").Val(); len(keys) != 0 {
 		t.Errorf("keys %q, want none", keys)
 	}
 
-	watched := mustAcquire(t, c, "a", AcquireOptions{})
-	b.wantPTTL(t, "a", jvmLease)
+	watched := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	fx.wantPTTL(t, "a", jvmLease)
 	mustRelease(t, watched)
 }
 
 // A release to zero and a forced one publish 0, once. Nothing else publishes anything.
-func wireMessages(t *testing.T, b *bundle) {
-	c, j := b.client(t), newJVM(b)
-	l := b.listen(t, "redisson_lock__channel:{a}")
+func wireMessages(t *testing.T, fx *redisFixture) {
+	c, j := fx.newLocks(t), newJVM(fx)
+	l := fx.subscribe(t, "redisson_lock__channel:{a}")
 	want := func(what, want string) {
 		t.Helper()
-		if got := fmt.Sprint(l.heard(t)); got != want {
+		if got := fmt.Sprint(l.messages(t)); got != want {
 			t.Errorf("%s: published %s, want %s", what, got, want)
 		}
 	}
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
-	inner := mustEnter(t, lease.Context(), c, "a", AcquireOptions{})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
+	inner := mustAcquire(t, lease.Context(), c.Lock("a"), AcquireOptions{})
 	want("acquire and re-entry", "[]")
 	wantHeldByOther(t, c, "a")
 	want("a refusal", "[]")
@@ -158,19 +158,19 @@ func wireMessages(t *testing.T, b *bundle) {
 	j.mustLock(t, "a")
 	mustForce(t, c.Lock("a"))
 	want("ForceUnlock of Redisson's lock", "[0]")
-	b.wantFields(t, "a", nil) // with all its levels
-	l.done(t)
+	fx.wantFields(t, "a", nil) // with all its levels
+	l.close(t)
 }
 
 // Each keeps the other out, and learns for how long.
-func wireExclusion(t *testing.T, b *bundle) {
-	c, j := b.client(t), newJVM(b)
+func wireExclusion(t *testing.T, fx *redisFixture) {
+	c, j := fx.newLocks(t), newJVM(fx)
 
-	lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: time.Minute})
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	if ok, ttl := j.tryLock(t, "a"); ok || ttl > time.Minute || ttl < time.Minute-patience {
 		t.Errorf("Redisson against our lock: %v, %v", ok, ttl)
 	}
-	b.wantCount(t, lease, 1)
+	fx.wantCount(t, lease, 1)
 	mustRelease(t, lease)
 
 	j.mustLock(t, "a")
@@ -186,31 +186,31 @@ func wireExclusion(t *testing.T, b *bundle) {
 	if held, err := lock.IsHeld(ctx); held || err != nil {
 		t.Errorf("IsHeld: %v, %v", held, err)
 	}
-	wantCount(t, ctx, lock, 0)
+	wantHoldCount(t, ctx, lock, 0)
 	if ttl, err := lock.RemainingTTL(ctx); ttl > jvmLease || ttl < jvmLease-patience || err != nil {
 		t.Errorf("RemainingTTL: %v, %v", ttl, err)
 	}
-	b.wantFields(t, "a", map[string]string{j.owner: "1"})
+	fx.wantFields(t, "a", map[string]string{j.owner: "1"})
 	j.mustLock(t, "a")
-	b.wantFields(t, "a", map[string]string{j.owner: "2"})
+	fx.wantFields(t, "a", map[string]string{j.owner: "2"})
 	j.mustUnlock(t, "a", 0)
 	wantHeldByOther(t, c, "a")
 	j.mustUnlock(t, "a", 1)
-	mustRelease(t, mustAcquire(t, c, "a", AcquireOptions{}))
+	mustRelease(t, mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}))
 }
 
 // A release of the one wakes a waiter of the other; no poll does.
-func wireWakeUp(t *testing.T, b *bundle) {
-	c, j := b.client(t, pollInterval(never)), newJVM(b)
+func wireWakeUp(t *testing.T, fx *redisFixture) {
+	c, j := fx.newLocks(t, pollInterval(never)), newJVM(fx)
 	j.mustLock(t, "a")
-	b.expire(t, "a", time.Hour)
+	fx.expire(t, "a", time.Hour)
 	result := acquireAsync(bg, c.Lock("a"), forever)
-	b.eventuallyListens(t, "a")
+	fx.eventuallySubscribed(t, "a")
 	j.mustUnlock(t, "a", 1)
-	lease := mustGet(t, "our waiter", result)
+	lease := mustReceiveLease(t, "our waiter", result)
 
 	// Redisson's way: refused, subscribed, refused again, asleep until a message.
-	l := b.listen(t, "redisson_lock__channel:{a}")
+	l := fx.subscribe(t, "redisson_lock__channel:{a}")
 	if ok, _ := j.tryLock(t, "a"); ok {
 		t.Fatal("two holders")
 	}
@@ -221,32 +221,32 @@ func wireWakeUp(t *testing.T, b *bundle) {
 	}
 	j.mustLock(t, "a")
 	j.mustUnlock(t, "a", 1)
-	l.done(t)
+	l.close(t)
 }
 
 // We learn with the next renewal that Redisson took our lock away, and leave its next lock alone.
-func wireForced(t *testing.T, b *bundle) {
-	c, j := b.client(t, watchdogTimeout(6*time.Second)), newJVM(b)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
+func wireForced(t *testing.T, fx *redisFixture) {
+	c, j := fx.newLocks(t, watchdogTimeout(6*time.Second)), newJVM(fx)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	j.mustForce(t, "a")
 	j.mustLock(t, "a")
 	wantLost(t, lease)
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	eventually(t, "the client to be idle", func() bool { return c.Stats() == Stats{} })
-	b.wantFields(t, "a", map[string]string{j.owner: "1"})
+	fx.wantFields(t, "a", map[string]string{j.owner: "1"})
 	j.mustUnlock(t, "a", 1)
 }
 
 // The watchdog renews our locks, and leaves Redisson's alone.
-func wireWatchdog(t *testing.T, b *bundle) {
-	c, j := b.client(t, watchdogTimeout(3*time.Second)), newJVM(b)
+func wireWatchdog(t *testing.T, fx *redisFixture) {
+	c, j := fx.newLocks(t, watchdogTimeout(3*time.Second)), newJVM(fx)
 	j.mustLock(t, "theirs")
-	ours := mustAcquire(t, c, "ours", AcquireOptions{})
+	ours := mustAcquire(t, bg, c.Lock("ours"), AcquireOptions{})
 	for range 3 {
-		awaitRenewals(t, ours)
+		mustBeRenewed(t, ours)
 	}
-	b.wantCount(t, ours, 1)
-	if ttl := b.pttl(t, "theirs"); ttl > jvmLease-time.Second {
+	fx.wantCount(t, ours, 1)
+	if ttl := fx.pttl(t, "theirs"); ttl > jvmLease-time.Second {
 		t.Errorf("Redisson's lock was renewed, it has %v to live", ttl)
 	}
 	mustRelease(t, ours)
@@ -256,14 +256,14 @@ func wireWatchdog(t *testing.T, b *bundle) {
 // On a single server Redisson listens to plain channels only.
 func TestWire_PlainPublishByDefault(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, _ := b.proxied(t)
-	lease := mustAcquire(t, c, "a", AcquireOptions{})
-	if err := b.rdb.ConfigResetStat(bg).Err(); err != nil {
+	fx := newRedis(t)
+	c, _ := fx.newProxiedLocks(t)
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
+	if err := fx.rdb.ConfigResetStat(bg).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mustRelease(t, lease)
-	if calls := b.calls(t); calls["publish"] != 1 || calls["spublish"] != 0 {
+	if calls := fx.commandCalls(t); calls["publish"] != 1 || calls["spublish"] != 0 {
 		t.Errorf("%d PUBLISH, %d SPUBLISH; want 1 and 0", calls["publish"], calls["spublish"])
 	}
 }
@@ -272,8 +272,8 @@ func TestWire_PlainPublishByDefault(t *testing.T) {
 // learns that it was taken away when it is used, or at its end, as ForceUnlock's doc says.
 func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c := b.client(t)
+	fx := newRedis(t)
+	c := fx.newLocks(t)
 	for what, learns := range map[string]func(*Lease) error{
 		"Extend":  func(l *Lease) error { return l.Extend(bg, time.Hour) },
 		"Release": func(l *Lease) error { return l.Release(bg) },
@@ -282,12 +282,12 @@ func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 			return err
 		},
 		"its end": func(l *Lease) error {
-			await(t, "its time to be over", l.Done())
+			mustReceive(t, "its time to be over", l.Done())
 			return l.Err()
 		},
 	} {
-		lease := mustAcquire(t, c, "a", AcquireOptions{LeaseTime: 3 * time.Second})
-		newJVM(b).mustForce(t, "a")
+		lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: 3 * time.Second})
+		newJVM(fx).mustForce(t, "a")
 		wantHeld(t, lease)
 		wantErr(t, what, learns(lease), ErrLockLost)
 	}
@@ -296,34 +296,34 @@ func TestForceUnlock_FixedLeaseElsewhere(t *testing.T) {
 // A message wakes one waiter of each client, whatever it says.
 func TestWire_OneWaiterOfEachClient(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	c, proxy := b.proxied(t, pollInterval(never))
-	j := newJVM(b)
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
+	j := newJVM(fx)
 	j.mustLock(t, "a")
-	b.expire(t, "a", time.Hour)
-	tries := counter(proxy, runs(acquireScript))
+	fx.expire(t, "a", time.Hour)
+	tries := countCommands(proxy, runsScript(acquireScript))
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
-	var waiting []<-chan acquired
+	var waiting []<-chan acquireResult
 	for range 5 {
 		waiting = append(waiting, acquireAsync(ctx, c.Lock("a"), forever))
 	}
 	channel := "redisson_lock__channel:{a}"
 	eventually(t, "all callers to wait", func() bool { return c.Stats().Waiting == 5 })
-	listened(t, c, "a") // it has asked again after the subscription
+	eventuallyAsleep(t, c, "a") // it has asked again after the subscription
 	for i, message := range []string{"0", "1", "gibberish"} {
-		if err := b.rdb.Publish(bg, channel, message).Err(); err != nil {
+		if err := fx.rdb.Publish(bg, channel, message).Err(); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "the first to ask again", func() bool { return tries() >= 3+i })
-		listened(t, c, "a")
+		eventuallyAsleep(t, c, "a")
 	}
 	if n := tries(); n != 5 {
 		t.Errorf("%d attempts, want 5: the two at first, and one a message", n)
 	}
 	cancel()
 	for _, result := range waiting {
-		await(t, "a waiter to leave", result)
+		mustReceive(t, "a waiter to leave", result)
 	}
 	j.mustUnlock(t, "a", 1)
 }
@@ -334,18 +334,18 @@ func TestWire_NameMapper(t *testing.T) {
 	t.Parallel()
 	eachLockKind(t, func(t *testing.T, kind lockKind) {
 		for name, key := range map[string]string{"a": "shop:a", "{tag}:a:b": "shop:{tag}:a:b"} {
-			b := newBundle(t)
+			fx := newRedis(t)
 			mapped := func(o *Options) { o.NameMapper = func(name string) string { return "shop:" + name } }
-			c, other := b.client(t, mapped), b.client(t, mapped)
-			lease := mustTake(t, bg, kind.lock(c, name), AcquireOptions{})
+			c, other := fx.newLocks(t, mapped), fx.newLocks(t, mapped)
+			lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})
 			waiter := acquireAsync(bg, kind.rival(other, name), forever)
-			awaitWaiter(t, other)
+			eventuallyWaiting(t, other)
 			var channels []string
 			eventually(t, "the waiter to subscribe", func() bool {
-				channels = b.rdb.PubSubChannels(bg, "redisson*").Val()
+				channels = fx.rdb.PubSubChannels(bg, "redisson*").Val()
 				return len(channels) > 0
 			})
-			keys := b.rdb.Keys(bg, "*").Val()
+			keys := fx.rdb.Keys(bg, "*").Val()
 			if !slices.Contains(keys, key) {
 				t.Errorf("keys %q", keys)
 			}
@@ -355,7 +355,7 @@ func TestWire_NameMapper(t *testing.T) {
 				}
 			}
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter to be told", waiter))
+			mustRelease(t, mustReceiveLease(t, "the waiter to be told", waiter))
 		}
 	})
 }
@@ -378,26 +378,26 @@ func TestWire_PublishModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBundle(t)
+			fx := newRedis(t)
 			mode := func(m PublishMode) func(*Options) {
 				return func(o *Options) { o.PublishMode, o.PollInterval = m, never }
 			}
-			holder, waiter := b.client(t, mode(test.holder)), b.client(t, mode(test.waiter))
+			holder, waiter := fx.newLocks(t, mode(test.holder)), fx.newLocks(t, mode(test.waiter))
 			t.Cleanup(func() {
 				eventually(t, "the sharded channels to go", func() bool {
-					return len(b.rdb.PubSubShardChannels(bg, "*").Val()) == 0
+					return len(fx.rdb.PubSubShardChannels(bg, "*").Val()) == 0
 				})
 			})
 
-			lease := mustAcquire(t, holder, "order", AcquireOptions{LeaseTime: time.Hour})
+			lease := mustAcquire(t, bg, holder.Lock("order"), AcquireOptions{LeaseTime: time.Hour})
 			waiting := acquireAsync(bg, waiter.Lock("order"), forever)
 			const channel = "redisson_lock__channel:{order}"
 			eventually(t, "the waiter to subscribe to the right channels", func() bool {
-				return (b.rdb.PubSubNumSub(bg, channel).Val()[channel] == 1) == test.plain &&
-					(b.rdb.PubSubShardNumSub(bg, channel).Val()[channel] == 1) == test.sharded
+				return (fx.rdb.PubSubNumSub(bg, channel).Val()[channel] == 1) == test.plain &&
+					(fx.rdb.PubSubShardNumSub(bg, channel).Val()[channel] == 1) == test.sharded
 			})
 			mustRelease(t, lease)
-			mustRelease(t, mustGet(t, "the waiter", waiting))
+			mustRelease(t, mustReceiveLease(t, "the waiter", waiting))
 		})
 	}
 }
@@ -410,31 +410,31 @@ func TestWire_LockWithoutAnEnd(t *testing.T) {
 		t.Run(fmt.Sprint("centuries ", centuries), func(t *testing.T) {
 			t.Parallel()
 			eachLockKind(t, func(t *testing.T, kind lockKind) {
-				b := newBundle(t)
-				c, proxy := b.proxied(t, pollInterval(never))
+				fx := newRedis(t)
+				c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 				lock, blocker := kind.lock(c, "a"), kind.rival(c, "a")
 				fields := []any{"other", "1"}
 				if blocker.kind.Name == "write" {
 					fields = []any{"other:write", "1", "mode", "write"}
 				}
-				err := b.rdb.HSet(bg, "a", fields...).Err()
+				err := fx.rdb.HSet(bg, "a", fields...).Err()
 				if centuries {
-					err = errors.Join(err, b.rdb.Do(bg, "PEXPIREAT", "a", int64(math.MaxInt64/2)).Err())
+					err = errors.Join(err, fx.rdb.Do(bg, "PEXPIREAT", "a", int64(math.MaxInt64/2)).Err())
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				var held *NotAcquiredError
-				if err := second(lock); !errors.As(err, &held) || held.TTL != noTTL {
+				if err := tryAcquire(lock); !errors.As(err, &held) || held.TTL != noTTL {
 					t.Errorf("Acquire: %#v, want %v for TTL", err, noTTL)
 				}
 				if ttl, err := lock.RemainingTTL(bg); ttl != noTTL || err != nil {
 					t.Errorf("RemainingTTL: %v, %v; want %v", ttl, err, noTTL)
 				}
 
-				asked := counter(proxy, runs())
+				asked := countCommands(proxy, runsScript())
 				waiter := acquireAsync(bg, lock, forever)
-				awaitWaiter(t, c)
+				eventuallyWaiting(t, c)
 				time.Sleep(50 * shortPause)
 				if n := asked(); n > 5 {
 					t.Errorf("the waiter has asked %d times", n)
@@ -445,7 +445,7 @@ func TestWire_LockWithoutAnEnd(t *testing.T) {
 					}
 				}
 				mustForce(t, blocker)
-				mustRelease(t, mustGet(t, "the waiter", waiter))
+				mustRelease(t, mustReceiveLease(t, "the waiter", waiter))
 			})
 		})
 	}
@@ -458,7 +458,7 @@ type jvm struct {
 }
 
 // newJVM is a thread in a Redisson client.
-func newJVM(b *bundle) *jvm { return &jvm{b.rdb, "b1d6cd2c-7c5b-4d8e-9f6b-0f6c1b8f3a10:57"} }
+func newJVM(fx *redisFixture) *jvm { return &jvm{fx.rdb, "b1d6cd2c-7c5b-4d8e-9f6b-0f6c1b8f3a10:57"} }
 
 var (
 	jvmLock = redis.NewScript(`
@@ -529,18 +529,18 @@ type listener struct {
 	pubsub  *redis.PubSub
 }
 
-func (b *bundle) listen(t *testing.T, channel string) *listener {
+func (fx *redisFixture) subscribe(t *testing.T, channel string) *listener {
 	t.Helper()
-	ps := b.rdb.Subscribe(bg, channel)
+	ps := fx.rdb.Subscribe(bg, channel)
 	t.Cleanup(func() { _ = ps.Close() })
 	if _, err := ps.Receive(bg); err != nil {
 		t.Fatal(err)
 	}
-	return &listener{b.rdb, channel, ps}
+	return &listener{fx.rdb, channel, ps}
 }
 
-// heard returns the messages so far.
-func (l *listener) heard(t *testing.T) (messages []string) {
+// messages returns the messages so far.
+func (l *listener) messages(t *testing.T) (messages []string) {
 	t.Helper()
 	const end = "-1"
 	if err := l.rdb.Publish(bg, l.channel, end).Err(); err != nil {
@@ -558,8 +558,8 @@ func (l *listener) heard(t *testing.T) (messages []string) {
 	}
 }
 
-// done unsubscribes, so that no channel is left.
-func (l *listener) done(t *testing.T) {
+// close unsubscribes, so that no channel is left.
+func (l *listener) close(t *testing.T) {
 	t.Helper()
 	if err := l.pubsub.Close(); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func use(t *testing.T, m interface {
 	ObserveIdempotent(*http.Request, guard.Outcome)
 }) {
 	t.Helper()
-	locks := locktest.New(t, func(o *core.Options) { o.Observer = m.Observer(core.Observer{}) })
+	locks := locktest.NewLocks(t, func(o *core.Options) { o.Observer = m.Observer(core.Observer{}) })
 	m.Watch("named", locks)
 	m.WatchPlugin("p", plugin{})
 	lease, err := locks.Lock("a").Acquire(t.Context(), core.AcquireOptions{})

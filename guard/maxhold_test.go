@@ -85,7 +85,7 @@ func TestMaxHold_Answer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := guarded(t, locktest.New(t), guard.Config{Key: keyfuncs.Const("k"), LeaseTime: 4 * time.Second})
+			g := guarded(t, locktest.NewLocks(t), guard.Config{Key: keyfuncs.Const("k"), LeaseTime: 4 * time.Second})
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			if test.server != nil {
 				r = r.WithContext(context.WithValue(r.Context(), http.ServerContextKey, test.server))
@@ -132,7 +132,7 @@ func TestMaxHold_AnswerInTime(t *testing.T) {
 		"returns":  func(context.Context) error { return nil },
 		"releases": func(ctx context.Context) error { return guard.Release(ctx) },
 	} {
-		g := guarded(t, locktest.New(t), guard.Config{Key: keyfuncs.Const("k")})
+		g := guarded(t, locktest.NewLocks(t), guard.Config{Key: keyfuncs.Const("k")})
 		c := newConnection()
 		g.Serve(c, httptest.NewRequest(http.MethodGet, "/", nil), func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
@@ -149,7 +149,7 @@ func TestMaxHold_AnswerInTime(t *testing.T) {
 // What an outer guard has ended stays so when an inner guard's handler returns.
 func TestMaxHold_AnswerNested(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	outer := guarded(t, locks, guard.Config{Key: keyfuncs.Const("outer"), LeaseTime: 4 * time.Second})
 	inner := guarded(t, locks, guard.Config{Key: keyfuncs.Const("inner"), LeaseTime: 4 * time.Second})
 	c, ran := newConnection(), false

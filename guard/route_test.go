@@ -14,7 +14,7 @@ import (
 // A client cannot choose what the route of a lock says: any token is a method.
 func TestHolds_RouteOfAnyMethod(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	g, err := guard.New(locks, guard.Config{Key: keyfuncs.Const("k")})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestHolds_Route(t *testing.T) {
 		"/orders/{id}":      "POST /orders/{id}",
 		"":                  "",
 	} {
-		locks := locktest.New(t)
+		locks := locktest.NewLocks(t)
 		g, err := guard.New(locks, guard.Config{Key: keyfuncs.Const("k"), BufferBody: 100})
 		if err != nil {
 			t.Fatal(err)

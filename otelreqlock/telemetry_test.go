@@ -26,8 +26,8 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// A bundle is a client whose metrics and spans a test reads.
-type bundle struct {
+// A telemetryFixture is a client whose metrics and spans a test reads.
+type telemetryFixture struct {
 	*Telemetry
 	locks  *core.Client
 	reader *metric.ManualReader
@@ -36,27 +36,27 @@ type bundle struct {
 	asleep atomic.Int32 // callers that wait for a lock
 }
 
-func newBundle(t *testing.T, o Options) *bundle {
+func newTelemetry(t *testing.T, o Options) *telemetryFixture {
 	t.Helper()
-	b := &bundle{spans: tracetest.NewSpanRecorder()}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(b.spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
-	b.tracer = provider.Tracer("test")
+	fx := &telemetryFixture{spans: tracetest.NewSpanRecorder()}
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(fx.spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.AlwaysSample())))
+	fx.tracer = provider.Tracer("test")
 	o.TracerProvider = provider
-	b.Telemetry = New(o)
-	b.reader = metric.NewManualReader(metric.WithProducer(b))
-	_ = metric.NewMeterProvider(metric.WithReader(b.reader))
-	b.locks = locktest.New(t, func(opts *core.Options) {
-		opts.Observer = b.Observer(core.Observer{Waiting: func(context.Context, core.Event) { b.asleep.Add(1) }})
+	fx.Telemetry = New(o)
+	fx.reader = metric.NewManualReader(metric.WithProducer(fx))
+	_ = metric.NewMeterProvider(metric.WithReader(fx.reader))
+	fx.locks = locktest.NewLocks(t, func(opts *core.Options) {
+		opts.Observer = fx.Observer(core.Observer{Waiting: func(context.Context, core.Event) { fx.asleep.Add(1) }})
 	})
-	b.Watch("", b.locks)
-	return b
+	fx.Watch("", fx.locks)
+	return fx
 }
 
 // metrics returns the metrics by name, as a reader exports them.
-func (b *bundle) metrics(t *testing.T) map[string]metricdata.Metrics {
+func (fx *telemetryFixture) metrics(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics
-	if err := b.reader.Collect(context.Background(), &all); err != nil {
+	if err := fx.reader.Collect(context.Background(), &all); err != nil {
 		t.Fatal(err)
 	}
 	byName := make(map[string]metricdata.Metrics)
@@ -72,10 +72,10 @@ func (b *bundle) metrics(t *testing.T) map[string]metricdata.Metrics {
 }
 
 // count returns the value of a counter or a gauge, or the count of a histogram.
-func (b *bundle) count(t *testing.T, name string, attributes ...attribute.KeyValue) int64 {
+func (fx *telemetryFixture) count(t *testing.T, name string, attributes ...attribute.KeyValue) int64 {
 	t.Helper()
 	want := attribute.NewSet(attributes...)
-	switch data := b.metrics(t)[name].Data.(type) {
+	switch data := fx.metrics(t)[name].Data.(type) {
 	case metricdata.Sum[int64]:
 		for _, p := range data.DataPoints {
 			if p.Attributes.Equals(&want) {
@@ -92,9 +92,9 @@ func (b *bundle) count(t *testing.T, name string, attributes ...attribute.KeyVal
 	return -1
 }
 
-func (b *bundle) wantCount(t *testing.T, want int64, name string, attributes ...attribute.KeyValue) {
+func (fx *telemetryFixture) wantCount(t *testing.T, want int64, name string, attributes ...attribute.KeyValue) {
 	t.Helper()
-	if got := b.count(t, name, attributes...); got != want {
+	if got := fx.count(t, name, attributes...); got != want {
 		t.Errorf("%s %v is %d, want %d", name, attributes, got, want)
 	}
 }
@@ -116,38 +116,38 @@ func mustAcquire(t *testing.T, ctx context.Context, lock *core.Lock) *core.Lease
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
+	fx := newTelemetry(t, Options{})
 	ctx := t.Context()
-	lease := mustAcquire(t, ctx, b.locks.FencedLock("a"))
-	if _, err := b.locks.FencedLock("a").Acquire(ctx, core.AcquireOptions{}); !errors.Is(err, core.ErrNotAcquired) {
+	lease := mustAcquire(t, ctx, fx.locks.FencedLock("a"))
+	if _, err := fx.locks.FencedLock("a").Acquire(ctx, core.AcquireOptions{}); !errors.Is(err, core.ErrNotAcquired) {
 		t.Fatal(err)
 	}
-	b.wantCount(t, 1, "reqlock.locks.held", kind.String("fenced"))
-	b.wantCount(t, 0, "reqlock.waiters", kind.String("fenced"))
-	b.wantCount(t, 1, "reqlock.acquire.duration", kind.String("fenced"), outcome.String("acquired"))
-	b.wantCount(t, 1, "reqlock.acquire.duration", kind.String("fenced"), outcome.String("refused"))
-	b.wantCount(t, 0, "reqlock.hold.duration", kind.String("fenced"), outcome.String("released"))
+	fx.wantCount(t, 1, "reqlock.locks.held", kind.String("fenced"))
+	fx.wantCount(t, 0, "reqlock.waiters", kind.String("fenced"))
+	fx.wantCount(t, 1, "reqlock.acquire.duration", kind.String("fenced"), outcome.String("acquired"))
+	fx.wantCount(t, 1, "reqlock.acquire.duration", kind.String("fenced"), outcome.String("refused"))
+	fx.wantCount(t, 0, "reqlock.hold.duration", kind.String("fenced"), outcome.String("released"))
 	if err := lease.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	b.wantCount(t, 1, "reqlock.hold.duration", kind.String("fenced"), outcome.String("released"))
-	b.wantCount(t, 0, "reqlock.locks.held", kind.String("fenced"))
+	fx.wantCount(t, 1, "reqlock.hold.duration", kind.String("fenced"), outcome.String("released"))
+	fx.wantCount(t, 0, "reqlock.locks.held", kind.String("fenced"))
 
-	lease = mustAcquire(t, ctx, b.locks.FencedLock("a"))
-	if freed, err := b.locks.FencedLock("a").ForceUnlock(ctx); !freed || err != nil {
+	lease = mustAcquire(t, ctx, fx.locks.FencedLock("a"))
+	if freed, err := fx.locks.FencedLock("a").ForceUnlock(ctx); !freed || err != nil {
 		t.Fatal(freed, err)
 	}
 	<-lease.Done()
 	await(t, "the loss", func() bool {
-		return b.count(t, "reqlock.hold.duration", kind.String("fenced"), outcome.String("lost"), failure.String("lock_lost")) == 1
+		return fx.count(t, "reqlock.hold.duration", kind.String("fenced"), outcome.String("lost"), failure.String("lock_lost")) == 1
 	})
-	b.wantCount(t, 1, "reqlock.locks.lost")
+	fx.wantCount(t, 1, "reqlock.locks.lost")
 
-	oldest, ok := b.metrics(t)["reqlock.locks.oldest"].Data.(metricdata.Gauge[float64])
+	oldest, ok := fx.metrics(t)["reqlock.locks.oldest"].Data.(metricdata.Gauge[float64])
 	if !ok || len(oldest.DataPoints) != 6 {
 		t.Errorf("reqlock.locks.oldest: %v", oldest)
 	}
-	durations := b.metrics(t)["reqlock.acquire.duration"]
+	durations := fx.metrics(t)["reqlock.acquire.duration"]
 	for _, p := range durations.Data.(metricdata.Histogram[float64]).DataPoints {
 		if (p.Sum > 0) != (p.Count > 0) || len(p.BucketCounts) != len(p.Bounds)+1 || len(p.Exemplars) > 0 {
 			t.Errorf("%+v", p)
@@ -161,12 +161,12 @@ func TestMetrics(t *testing.T) {
 // A client with a name has it in its metrics.
 func TestMetrics_OfClients(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
-	leaders := locktest.New(t)
-	b.Watch("leaders", leaders)
+	fx := newTelemetry(t, Options{})
+	leaders := locktest.NewLocks(t)
+	fx.Watch("leaders", leaders)
 	lease := mustAcquire(t, t.Context(), leaders.Lock("a"))
-	b.wantCount(t, 1, "reqlock.locks.held", kind.String("lock"), attribute.String("reqlock.client", "leaders"))
-	b.wantCount(t, 0, "reqlock.locks.held", kind.String("lock"))
+	fx.wantCount(t, 1, "reqlock.locks.held", kind.String("lock"), attribute.String("reqlock.client", "leaders"))
+	fx.wantCount(t, 0, "reqlock.locks.held", kind.String("lock"))
 	if err := lease.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -174,35 +174,35 @@ func TestMetrics_OfClients(t *testing.T) {
 
 func TestRequests(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
+	fx := newTelemetry(t, Options{})
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}", httplock.New(b.locks, httplock.Config{Key: keyfuncs.PathValue("id"), Observe: b.Observe})(
+	mux.Handle("POST /orders/{id}", httplock.New(fx.locks, httplock.Config{Key: keyfuncs.PathValue("id"), Observe: fx.Observe})(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders/1", nil)) // while this one has the lock
 		})))
 	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/orders/1", nil))
 	route := attribute.String("http.route", "/orders/{id}")
-	b.wantCount(t, 1, "reqlock.requests", attribute.String("reqlock.problem", "none"), route)
-	b.wantCount(t, 1, "reqlock.requests", attribute.String("reqlock.problem", "locked"), route)
+	fx.wantCount(t, 1, "reqlock.requests", attribute.String("reqlock.problem", "none"), route)
+	fx.wantCount(t, 1, "reqlock.requests", attribute.String("reqlock.problem", "locked"), route)
 }
 
 // A caller that waits has a span that links to the span of the holder, and its durations are
 // exemplars of its trace.
 func TestSpans(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{Name: func(lock string) string { return "name of " + lock }})
-	holderCtx, holder := b.tracer.Start(t.Context(), "holder")
-	lease := mustAcquire(t, holderCtx, b.locks.Lock("a"))
-	waiterCtx, waiter := b.tracer.Start(t.Context(), "waiter")
+	fx := newTelemetry(t, Options{Name: func(lock string) string { return "name of " + lock }})
+	holderCtx, holder := fx.tracer.Start(t.Context(), "holder")
+	lease := mustAcquire(t, holderCtx, fx.locks.Lock("a"))
+	waiterCtx, waiter := fx.tracer.Start(t.Context(), "waiter")
 	granted := make(chan *core.Lease, 1)
 	go func() {
-		lease, err := b.locks.Lock("a").Acquire(waiterCtx, core.AcquireOptions{WaitTime: 10 * time.Second})
+		lease, err := fx.locks.Lock("a").Acquire(waiterCtx, core.AcquireOptions{WaitTime: 10 * time.Second})
 		if err != nil {
 			t.Error(err)
 		}
 		granted <- lease
 	}()
-	await(t, "the waiter to sleep", func() bool { return b.asleep.Load() == 1 })
+	await(t, "the waiter to sleep", func() bool { return fx.asleep.Load() == 1 })
 	time.Sleep(10 * time.Millisecond) // so that it has waited for a time that the span shows
 	if err := lease.Release(context.Background()); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestSpans(t *testing.T) {
 	holder.End()
 	waiter.End()
 
-	wait := b.span(t, "lock acquire", waiter)
+	wait := fx.span(t, "lock acquire", waiter)
 	if d := wait.EndTime().Sub(wait.StartTime()); d < 10*time.Millisecond {
 		t.Errorf("the span lasts %s", d)
 	}
@@ -224,16 +224,16 @@ func TestSpans(t *testing.T) {
 	if !slices.Equal(wait.Attributes(), want) {
 		t.Errorf("attributes %v, want %v", wait.Attributes(), want)
 	}
-	if own := b.span(t, "lock acquire", holder); len(own.Links()) != 0 {
+	if own := fx.span(t, "lock acquire", holder); len(own.Links()) != 0 {
 		t.Errorf("the holder links to %v", own.Links())
 	}
-	if hold := b.span(t, "lock hold", holder); hold.EndTime().Sub(hold.StartTime()) < 10*time.Millisecond || hold.Status().Code != codes.Unset {
+	if hold := fx.span(t, "lock hold", holder); hold.EndTime().Sub(hold.StartTime()) < 10*time.Millisecond || hold.Status().Code != codes.Unset {
 		t.Errorf("the hold from %s to %s: %v", hold.StartTime(), hold.EndTime(), hold.Status())
 	}
-	b.span(t, "lock hold", waiter)
+	fx.span(t, "lock hold", waiter)
 
 	var traces []trace.TraceID
-	for _, p := range b.metrics(t)["reqlock.acquire.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
+	for _, p := range fx.metrics(t)["reqlock.acquire.duration"].Data.(metricdata.Histogram[float64]).DataPoints {
 		for _, x := range p.Exemplars {
 			traces = append(traces, trace.TraceID(x.TraceID))
 		}
@@ -246,23 +246,23 @@ func TestSpans(t *testing.T) {
 // A loss is an event and an error of the hold's span. A refusal is no error.
 func TestSpans_LossAndRefusal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
-	ctx, caller := b.tracer.Start(t.Context(), "caller")
+	fx := newTelemetry(t, Options{})
+	ctx, caller := fx.tracer.Start(t.Context(), "caller")
 	defer caller.End()
-	lease := mustAcquire(t, ctx, b.locks.Lock("a"))
-	otherCtx, other := b.tracer.Start(t.Context(), "other")
+	lease := mustAcquire(t, ctx, fx.locks.Lock("a"))
+	otherCtx, other := fx.tracer.Start(t.Context(), "other")
 	defer other.End()
-	if _, err := b.locks.Lock("a").Acquire(otherCtx, core.AcquireOptions{}); !errors.Is(err, core.ErrNotAcquired) {
+	if _, err := fx.locks.Lock("a").Acquire(otherCtx, core.AcquireOptions{}); !errors.Is(err, core.ErrNotAcquired) {
 		t.Fatal(err)
 	}
-	if span := b.span(t, "lock acquire", other); span.Status().Code != codes.Unset || !slices.Contains(span.Attributes(), outcome.String("refused")) {
+	if span := fx.span(t, "lock acquire", other); span.Status().Code != codes.Unset || !slices.Contains(span.Attributes(), outcome.String("refused")) {
 		t.Errorf("the refusal: %v %v", span.Status(), span.Attributes())
 	}
-	if freed, err := b.locks.Lock("a").ForceUnlock(ctx); !freed || err != nil {
+	if freed, err := fx.locks.Lock("a").ForceUnlock(ctx); !freed || err != nil {
 		t.Fatal(freed, err)
 	}
 	<-lease.Done()
-	hold := b.span(t, "lock hold", caller)
+	hold := fx.span(t, "lock hold", caller)
 	if hold.Status().Code != codes.Error || len(hold.Events()) != 1 || hold.Events()[0].Name != "lock lost" {
 		t.Errorf("the lost hold: %v %v", hold.Status(), hold.Events())
 	}
@@ -274,31 +274,31 @@ func TestSpans_LossAndRefusal(t *testing.T) {
 // Without a sampled span in the context there are metrics, but no spans.
 func TestSpans_Unsampled(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
+	fx := newTelemetry(t, Options{})
 	unsampled := trace.ContextWithSpanContext(t.Context(), trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}}))
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
-		if err := mustAcquire(t, ctx, b.locks.Lock("a")).Release(ctx); err != nil {
+		if err := mustAcquire(t, ctx, fx.locks.Lock("a")).Release(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if spans := b.spans.Ended(); len(spans) != 0 {
+	if spans := fx.spans.Ended(); len(spans) != 0 {
 		t.Errorf("there are %d spans", len(spans))
 	}
-	b.wantCount(t, 2, "reqlock.hold.duration", kind.String("lock"), outcome.String("released"))
+	fx.wantCount(t, 2, "reqlock.hold.duration", kind.String("lock"), outcome.String("released"))
 }
 
 // A failed renewal is an event of the caller's span.
 func TestSpans_Notes(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t, Options{})
-	ctx, span := b.tracer.Start(t.Context(), "caller")
-	o := b.Observer(core.Observer{})
+	fx := newTelemetry(t, Options{})
+	ctx, span := fx.tracer.Start(t.Context(), "caller")
+	o := fx.Observer(core.Observer{})
 	o.RenewFailed(ctx, core.Event{Kind: "lock", Err: errors.New("timeout")})
 	o.Retrying(ctx, core.Event{Kind: "lock", Err: errors.New("refused")})
 	o.RenewFailed(context.Background(), core.Event{Kind: "lock", Err: errors.New("timeout")})
 	span.End()
 	var names []string
-	for _, e := range b.spans.Ended()[0].Events() {
+	for _, e := range fx.spans.Ended()[0].Events() {
 		names = append(names, e.Name)
 		if want := []attribute.KeyValue{kind.String("lock"), failure.String("redis")}; !slices.Equal(e.Attributes, want) {
 			t.Errorf("%s: %v", e.Name, e.Attributes)
@@ -310,11 +310,11 @@ func TestSpans_Notes(t *testing.T) {
 }
 
 // span waits for the only span of that name whose parent is the given one.
-func (b *bundle) span(t *testing.T, name string, parent trace.Span) (found sdktrace.ReadOnlySpan) {
+func (fx *telemetryFixture) span(t *testing.T, name string, parent trace.Span) (found sdktrace.ReadOnlySpan) {
 	t.Helper()
 	await(t, "a span "+name, func() bool {
 		found = nil
-		for _, s := range b.spans.Ended() {
+		for _, s := range fx.spans.Ended() {
 			if s.Name() == name && s.Parent().SpanID() == parent.SpanContext().SpanID() {
 				if found != nil {
 					t.Fatalf("two spans %s", name)

@@ -22,7 +22,7 @@ func TestCollector(t *testing.T) {
 	c := New()
 	registry := prometheus.NewPedanticRegistry() // checks that points match their descriptions
 	registry.MustRegister(c)
-	locks := locktest.New(t, func(o *core.Options) { o.Observer = c.Observer(core.Observer{}) })
+	locks := locktest.NewLocks(t, func(o *core.Options) { o.Observer = c.Observer(core.Observer{}) })
 	c.Watch("", locks)
 	c.Watch("again", locks)
 	c.WatchPlugin("orders", calls{"trap": 2})
@@ -74,8 +74,8 @@ func TestCollector_WatchAgain(t *testing.T) {
 	c := New()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
-	first := c.Watch("", locktest.New(t))
-	second := locktest.New(t)
+	first := c.Watch("", locktest.NewLocks(t))
+	second := locktest.NewLocks(t)
 	stop := c.Watch("", second)
 	lease, err := second.Lock("a").Acquire(t.Context(), core.AcquireOptions{})
 	if err != nil {

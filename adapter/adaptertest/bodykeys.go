@@ -37,27 +37,27 @@ func by(keys ...keyfuncs.Func) func(*guard.Config) {
 }
 
 // answerLock answers with the body, and the name of the lock in a header.
-func answerLock(e *env) http.HandlerFunc {
+func answerLock(fx *fixture) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		if !ok {
-			e.Error("the handler runs without a lock")
+			fx.Error("the handler runs without a lock")
 			return
 		}
-		e.wantHeld(lease.Name())
+		fx.wantHeld(lease.Name())
 		w.Header().Set("X-Lock", lease.Name())
-		echo(e)(w, r)
+		echo(fx)(w, r)
 	}
 }
 
 // postAs sends a body with a Content-Type, and with its length or in chunks.
-func (s *site) postAs(contentType, body string, chunked bool, headers ...string) answer {
-	s.e.Helper()
+func (s *testServer) postAs(contentType, body string, chunked bool, headers ...string) answer {
+	s.fx.Helper()
 	var in io.Reader = strings.NewReader(body)
 	if chunked {
 		in = io.MultiReader(in)
 	}
-	r := s.request(http.MethodPost, order, in)
+	r := s.newRequest(http.MethodPost, order, in)
 	r.Header.Set("Content-Type", contentType)
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -70,7 +70,7 @@ func hexSum(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func bodyKeyIntact(e *env) {
+func bodyKeyIntact(fx *fixture) {
 	var multi bytes.Buffer
 	form := multipart.NewWriter(&multi)
 	_ = form.WriteField("id", "m1")
@@ -92,19 +92,19 @@ func bodyKeyIntact(e *env) {
 		{"no bytes", keyfuncs.BodyHash(), "application/octet-stream", "", hexSum("")},
 		{"two of them", keyfuncs.Join(keyfuncs.BodyHash(), keyfuncs.JSON("/id")), "application/json", `{"id":"j3"}`, hexSum(`{"id":"j3"}`) + ":j3"},
 	} {
-		s := e.serveOrders(answerLock(e), by(test.key))
+		s := fx.serveOrders(answerLock(fx), by(test.key))
 		for _, chunked := range []bool{false, true} {
 			a := s.postAs(test.contentType, test.body, chunked)
 			if a.status != http.StatusOK || a.body != test.body || a.header.Get("X-Lock") != "reqlock:"+test.lock {
-				e.Errorf("%s, chunked %t: answer %d, %d bytes that are equal: %t, lock %q, want %q",
+				fx.Errorf("%s, chunked %t: answer %d, %d bytes that are equal: %t, lock %q, want %q",
 					test.what, chunked, a.status, len(a.body), a.body == test.body, a.header.Get("X-Lock"), "reqlock:"+test.lock)
 			}
-			e.wantFree("reqlock:" + test.lock)
+			fx.wantFree("reqlock:" + test.lock)
 		}
 	}
 }
 
-func bodyKeyLimit(e *env) {
+func bodyKeyLimit(fx *fixture) {
 	const limit = 100
 	fill := func(beginning, end string, size int) string {
 		return beginning + strings.Repeat("x", size-len(beginning)-len(end)) + end
@@ -118,61 +118,61 @@ func bodyKeyLimit(e *env) {
 		{keyfuncs.FormValue("id", keyfuncs.MaxBody(limit)), "application/x-www-form-urlencoded", func(n int) string { return fill("id=1&text=", "", n) }},
 		{keyfuncs.BodyHash(keyfuncs.MaxBody(limit)), "text/plain", func(n int) string { return fill("", "", n) }},
 	} {
-		s := e.serveOrders(answerLock(e), by(test.key))
+		s := fx.serveOrders(answerLock(fx), by(test.key))
 		for _, chunked := range []bool{false, true} {
 			for _, size := range []int{limit - 1, limit} {
 				body := test.body(size)
-				s.postAs(test.contentType, body, chunked).want(e, http.StatusOK, body)
+				s.postAs(test.contentType, body, chunked).want(fx, http.StatusOK, body)
 			}
 			for _, size := range []int{limit + 1, 1000 * limit} {
-				s.postAs(test.contentType, test.body(size), chunked).wantProblem(e, http.StatusRequestEntityTooLarge, "body-too-large", "")
+				s.postAs(test.contentType, test.body(size), chunked).wantProblem(fx, http.StatusRequestEntityTooLarge, "body-too-large", "")
 			}
 		}
 	}
 }
 
-func bodyKeyWithoutContinue(e *env) {
-	s := e.serveOrders(echo(e), by(keyfuncs.BodyHash(keyfuncs.MaxBody(100))))
+func bodyKeyWithoutContinue(fx *fixture) {
+	s := fx.serveOrders(echo(fx), by(keyfuncs.BodyHash(keyfuncs.MaxBody(100))))
 	if first, _, _ := s.expectContinue(101); first != "HTTP/1.1 413 Request Entity Too Large" {
-		e.Errorf("the first line is %q", first)
+		fx.Errorf("the first line is %q", first)
 	}
 	first, in, out := s.expectContinue(5)
 	if first != "HTTP/1.1 100 Continue" {
-		e.Fatalf("within the limit, the first line is %q", first)
+		fx.Fatalf("within the limit, the first line is %q", first)
 	}
 	if _, err := in.ReadString('\n'); err != nil { // the empty line
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	_, _ = io.WriteString(out, "hello")
-	s.read(in).want(e, http.StatusOK, "hello")
+	s.read(in).want(fx, http.StatusOK, "hello")
 }
 
 // A compressed body has no key, because its handler may decompress it or not.
-func bodyKeyCompressed(e *env) {
+func bodyKeyCompressed(fx *fixture) {
 	var packed bytes.Buffer
 	out := gzip.NewWriter(&packed)
 	_, _ = io.WriteString(out, `{"id":"1"}`)
 	_ = out.Close()
-	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.JSON("/id")))}, Handler: func(http.ResponseWriter, *http.Request) {
-			e.Error("the handler ran without the lock")
+	s := fx.serve(
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(by(keyfuncs.JSON("/id")))}, Handler: func(http.ResponseWriter, *http.Request) {
+			fx.Error("the handler ran without the lock")
 		}},
-		Route{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}, Handler: answerLock(e)},
+		Route{Pattern: "/hash/{id}", Guards: []guard.Config{fx.config(by(keyfuncs.BodyHash()))}, Handler: answerLock(fx)},
 	)
 	for _, body := range []string{packed.String(), `{"id":"1"}`} {
-		s.postAs("application/json", body, false, "Content-Encoding", "gzip").wantProblem(e, http.StatusBadRequest, "key-invalid", "")
+		s.postAs("application/json", body, false, "Content-Encoding", "gzip").wantProblem(fx, http.StatusBadRequest, "key-invalid", "")
 	}
-	r := s.request(http.MethodPost, "/hash/1", bytes.NewReader(packed.Bytes()))
+	r := s.newRequest(http.MethodPost, "/hash/1", bytes.NewReader(packed.Bytes()))
 	r.Header.Set("Content-Encoding", "gzip")
 	a := s.must(s.send(r))
-	a.want(e, http.StatusOK, packed.String())
+	a.want(fx, http.StatusOK, packed.String())
 	if got, want := a.header.Get("X-Lock"), "reqlock:"+hexSum(packed.String()); got != want {
-		e.Errorf("the lock is %q, want %q", got, want)
+		fx.Errorf("the lock is %q, want %q", got, want)
 	}
 }
 
 // A client that aborts is no fault of the program, so the guard logs nothing. It still answers.
-func bodyKeyBreaksOff(e *env) {
+func bodyKeyBreaksOff(fx *fixture) {
 	for what, f := range map[string]keyfuncs.Func{
 		"JSON":            keyfuncs.JSON("/id"),
 		"FormValue":       keyfuncs.FormValue("id"),
@@ -184,7 +184,7 @@ func bodyKeyBreaksOff(e *env) {
 		if what == "FormValue" {
 			contentType = "application/x-www-form-urlencoded"
 		}
-		s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Errorf("%s: the handler ran without the lock", what) }, by(f))
+		s := fx.serveOrders(func(http.ResponseWriter, *http.Request) { fx.Errorf("%s: the handler ran without the lock", what) }, by(f))
 		beginning := "POST " + order + " HTTP/1.1\r\nHost: test\r\nContent-Type: " + contentType + "\r\n"
 		for _, test := range []struct {
 			rest, problem string
@@ -196,33 +196,33 @@ func bodyKeyBreaksOff(e *env) {
 		} {
 			conn := s.dial().(*net.TCPConn)
 			if _, err := io.WriteString(conn, beginning+test.rest); err != nil {
-				e.Fatal(err)
+				fx.Fatal(err)
 			}
 			if err := conn.CloseWrite(); err != nil {
-				e.Fatal(err)
+				fx.Fatal(err)
 			}
-			s.read(bufio.NewReader(conn)).wantProblem(e, test.status, test.problem, "")
-			if o := e.outcome(); o.Status != test.status {
-				e.Errorf("%s: the outcome is %+v", what, o)
+			s.read(bufio.NewReader(conn)).wantProblem(fx, test.status, test.problem, "")
+			if o := fx.outcome(); o.Status != test.status {
+				fx.Errorf("%s: the outcome is %+v", what, o)
 			}
 
 			gone := s.dial()
 			if _, err := io.WriteString(gone, beginning+test.rest); err != nil {
-				e.Fatal(err)
+				fx.Fatal(err)
 			}
 			_ = gone.Close()
-			if o := e.outcome(); o.Status != http.StatusBadRequest && o.Status != 499 {
-				e.Errorf("%s: the outcome is %+v", what, o)
+			if o := fx.outcome(); o.Status != http.StatusBadRequest && o.Status != 499 {
+				fx.Errorf("%s: the outcome is %+v", what, o)
 			}
 		}
 	}
-	if text := e.log.text(); text != "" {
-		e.Errorf("the guard logged:\n%s", text)
+	if text := fx.log.text(); text != "" {
+		fx.Errorf("the guard logged:\n%s", text)
 	}
 }
 
-func bodyKeyOwnError(e *env) {
-	s := e.serveOrders(echo(e), func(cfg *guard.Config) {
+func bodyKeyOwnError(fx *fixture) {
+	s := fx.serveOrders(echo(fx), func(cfg *guard.Config) {
 		cfg.Key = nil
 		cfg.Policy = func(r *http.Request, p *guard.Policy) error {
 			_, err := io.ReadAll(r.Body)
@@ -232,113 +232,115 @@ func bodyKeyOwnError(e *env) {
 	conn := s.dial().(*net.TCPConn)
 	_, _ = io.WriteString(conn, "POST "+order+" HTTP/1.1\r\nHost: test\r\nContent-Length: 50\r\n\r\nhello")
 	if err := conn.CloseWrite(); err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	if a := s.read(bufio.NewReader(conn)); a.status != http.StatusTeapot || !strings.Contains(a.body, "urn:mine") {
-		e.Errorf("answer %d %s", a.status, a.body)
+		fx.Errorf("answer %d %s", a.status, a.body)
 	}
 }
 
-func bodyKeysSeveral(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, by(keyfuncs.JSON("/from"), keyfuncs.JSON("/to")))
-	start := func(body string) *pending { return s.start(s.request(http.MethodPost, order, strings.NewReader(body))) }
-	first := start(`{"from":"a","to":"b"}`)
-	inside := g.next()
-	e.wantHeld("reqlock:a")
-	e.wantHeld("reqlock:b")
-	for _, body := range []string{`{"from":"b","to":"a"}`, `{"from":"b","to":"c"}`, `{"to":"a","from":"c"}`} {
-		s.post(order, body).wantProblem(e, http.StatusConflict, "locked", "1")
-		e.wantFree("reqlock:c")
+func bodyKeysSeveral(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, by(keyfuncs.JSON("/from"), keyfuncs.JSON("/to")))
+	start := func(body string) *pendingRequest {
+		return s.start(s.newRequest(http.MethodPost, order, strings.NewReader(body)))
 	}
-	s.post(order, `{"from":"a"}`).wantProblem(e, http.StatusBadRequest, "key-missing", "")
-	inside.leave()
-	first.answer().want(e, http.StatusOK, "done")
-	e.wantFree("reqlock:a")
-	e.wantFree("reqlock:b")
+	first := start(`{"from":"a","to":"b"}`)
+	inside := g.nextRun()
+	fx.wantHeld("reqlock:a")
+	fx.wantHeld("reqlock:b")
+	for _, body := range []string{`{"from":"b","to":"a"}`, `{"from":"b","to":"c"}`, `{"to":"a","from":"c"}`} {
+		s.post(order, body).wantProblem(fx, http.StatusConflict, "locked", "1")
+		fx.wantFree("reqlock:c")
+	}
+	s.post(order, `{"from":"a"}`).wantProblem(fx, http.StatusBadRequest, "key-missing", "")
+	inside.finish()
+	first.mustGetAnswer().want(fx, http.StatusOK, "done")
+	fx.wantFree("reqlock:a")
+	fx.wantFree("reqlock:b")
 	same := start(`{"from":"a","to":"a"}`)
-	g.next().leave()
-	same.answer().want(e, http.StatusOK, "done")
+	g.nextRun().finish()
+	same.mustGetAnswer().want(fx, http.StatusOK, "done")
 }
 
 // The smaller of the two limits counts.
-func bodyKeyBuffered(e *env) {
+func bodyKeyBuffered(fx *fixture) {
 	for _, test := range []struct{ buffer, limit int64 }{{100, 50}, {50, 100}} {
-		s := e.serveOrders(answerLock(e), by(keyfuncs.BodyHash(keyfuncs.MaxBody(test.limit))), func(cfg *guard.Config) { cfg.BufferBody = test.buffer })
+		s := fx.serveOrders(answerLock(fx), by(keyfuncs.BodyHash(keyfuncs.MaxBody(test.limit))), func(cfg *guard.Config) { cfg.BufferBody = test.buffer })
 		for _, chunked := range []bool{false, true} {
 			body := strings.Repeat("x", 50)
 			a := s.postAs("text/plain", body, chunked)
-			a.want(e, http.StatusOK, body)
+			a.want(fx, http.StatusOK, body)
 			if got, want := a.header.Get("X-Lock"), "reqlock:"+hexSum(body); got != want {
-				e.Errorf("the lock is %q, want %q", got, want)
+				fx.Errorf("the lock is %q, want %q", got, want)
 			}
-			s.postAs("text/plain", body+"x", chunked).wantProblem(e, http.StatusRequestEntityTooLarge, "body-too-large", "")
+			s.postAs("text/plain", body+"x", chunked).wantProblem(fx, http.StatusRequestEntityTooLarge, "body-too-large", "")
 		}
 	}
 }
 
-func bodyKeyNested(e *env) {
+func bodyKeyNested(fx *fixture) {
 	for _, change := range []func(*guard.Config){
 		func(*guard.Config) {},
 		func(cfg *guard.Config) { cfg.BufferBody = 1000 },
 		func(cfg *guard.Config) { cfg.MaxHold = patience },
 	} {
-		s := e.serve(Route{Pattern: orders, Guards: []guard.Config{
-			e.config(by(keyfuncs.JSON("/id")), change),
-			e.config(by(keyfuncs.BodyHash()), change),
+		s := fx.serve(Route{Pattern: orders, Guards: []guard.Config{
+			fx.config(by(keyfuncs.JSON("/id")), change),
+			fx.config(by(keyfuncs.BodyHash()), change),
 			// It holds the first of them already.
-			e.config(by(keyfuncs.JSON("/id"), keyfuncs.JSON("/other")), change),
+			fx.config(by(keyfuncs.JSON("/id"), keyfuncs.JSON("/other")), change),
 		}, Handler: func(w http.ResponseWriter, r *http.Request) {
-			e.wantHeld("reqlock:0")
-			e.wantHeld("reqlock:1")
-			echo(e)(w, r)
+			fx.wantHeld("reqlock:0")
+			fx.wantHeld("reqlock:1")
+			echo(fx)(w, r)
 		}})
 		body := `{"id":"1", "other":"0"}`
 		for _, chunked := range []bool{false, true} {
-			s.postAs("application/json", body, chunked).want(e, http.StatusOK, body)
+			s.postAs("application/json", body, chunked).want(fx, http.StatusOK, body)
 		}
-		release := e.hold("reqlock:" + hexSum(body))
-		s.post(order, body).wantProblem(e, http.StatusConflict, "locked", "1")
+		release := fx.mustHold("reqlock:" + hexSum(body))
+		s.post(order, body).wantProblem(fx, http.StatusConflict, "locked", "1")
 		release()
 		for _, name := range []string{"0", "1", hexSum(body)} {
-			e.wantFree("reqlock:" + name)
+			fx.wantFree("reqlock:" + name)
 		}
 	}
 }
 
-func bodyKeyMaxHold(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func bodyKeyMaxHold(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
-		echo(e)(w, r)
+		echo(fx)(w, r)
 	}, by(keyfuncs.BodyHash()), holdsFor)
 	for range 2 {
-		s.post(order, "hello").want(e, http.StatusOK, "hello")
+		s.post(order, "hello").want(fx, http.StatusOK, "hello")
 	}
 }
 
-func clientIPTrusted(e *env) {
+func clientIPTrusted(fx *fixture) {
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	e.hold("reqlock:203.0.113.7")
-	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{e.config(by(keyfuncs.ClientIP(loopback...)))}, Handler: answerLock(e)},
-		Route{Pattern: "/untrusted/{id}", Guards: []guard.Config{e.config(by(keyfuncs.ClientIP()))}, Handler: answerLock(e)},
+	fx.mustHold("reqlock:203.0.113.7")
+	s := fx.serve(
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(by(keyfuncs.ClientIP(loopback...)))}, Handler: answerLock(fx)},
+		Route{Pattern: "/untrusted/{id}", Guards: []guard.Config{fx.config(by(keyfuncs.ClientIP()))}, Handler: answerLock(fx)},
 	)
 	from := func(path string, forwarded ...string) answer {
-		r := s.request(http.MethodGet, path, nil)
+		r := s.newRequest(http.MethodGet, path, nil)
 		r.Header["X-Forwarded-For"] = forwarded
 		return s.must(s.send(r))
 	}
 	for _, forwarded := range [][]string{
 		{"203.0.113.7"}, {"6.6.6.6, 203.0.113.7"}, {"6.6.6.6", "203.0.113.7"}, {"203.0.113.7:1234, 127.0.0.9"}, {"::ffff:203.0.113.7"}, {"unknown, 203.0.113.7"},
 	} {
-		from(order, forwarded...).wantProblem(e, http.StatusConflict, "locked", "1")
+		from(order, forwarded...).wantProblem(fx, http.StatusConflict, "locked", "1")
 	}
 	for _, forwarded := range []string{"unknown", "203.0.113.7,", "203.0.113.7, garbage"} {
-		from(order, forwarded).wantProblem(e, http.StatusBadRequest, "key-invalid", "")
+		from(order, forwarded).wantProblem(fx, http.StatusBadRequest, "key-invalid", "")
 	}
 	peer, _, err := net.SplitHostPort(s.addr())
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	for _, test := range []struct{ path, forwarded, lock string }{
 		{order, "203.0.113.7, 203.0.113.8", "203.0.113.8"},
@@ -348,7 +350,7 @@ func clientIPTrusted(e *env) {
 	} {
 		a := from(test.path, test.forwarded)
 		if got := a.header.Get("X-Lock"); a.status != http.StatusOK || got != "reqlock:"+test.lock {
-			e.Errorf("from %s: answer %d, lock %q, want %q", test.forwarded, a.status, got, "reqlock:"+test.lock)
+			fx.Errorf("from %s: answer %d, lock %q, want %q", test.forwarded, a.status, got, "reqlock:"+test.lock)
 		}
 	}
 }

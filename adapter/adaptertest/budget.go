@@ -23,31 +23,31 @@ var budgets = []scenario{
 }
 
 // budget sets the budget for one test, which must return all of it.
-func (e *env) budget(bytes int64) {
+func (fx *fixture) budget(bytes int64) {
 	guard.SetBodyBudget(bytes)
-	e.ends = append(e.ends, func() {
+	fx.ends = append(fx.ends, func() {
 		guard.SetBodyBudget(0)
-		if !within(e.patience, func() bool { return request.BudgetUsed() == 0 }) {
-			e.Errorf("%d bytes of the body budget are still taken", request.BudgetUsed())
+		if !within(fx.patience, func() bool { return request.BudgetUsed() == 0 }) {
+			fx.Errorf("%d bytes of the body budget are still taken", request.BudgetUsed())
 		}
 	})
 }
 
 // readers returns a route for each way in which a guard reads a body, and the Content-Type for the
 // paths that need one.
-func (e *env) readers(handler http.HandlerFunc) (routes []Route, types map[string]string) {
+func (fx *fixture) readers(handler http.HandlerFunc) (routes []Route, types map[string]string) {
 	routes = []Route{
-		{Pattern: "/buffer/{id}", Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.BufferBody = 1 << 20 })}},
-		{Pattern: "/json/{id}", Guards: []guard.Config{e.config(by(keyfuncs.JSON("/id")))}},
-		{Pattern: "/form/{id}", Guards: []guard.Config{e.config(by(keyfuncs.FormValue("id")))}},
-		{Pattern: "/hash/{id}", Guards: []guard.Config{e.config(by(keyfuncs.BodyHash()))}},
-		{Pattern: "/skip/{id}", Guards: []guard.Config{e.config(by(func(r *http.Request) (string, error) {
+		{Pattern: "/buffer/{id}", Guards: []guard.Config{fx.config(func(cfg *guard.Config) { cfg.BufferBody = 1 << 20 })}},
+		{Pattern: "/json/{id}", Guards: []guard.Config{fx.config(by(keyfuncs.JSON("/id")))}},
+		{Pattern: "/form/{id}", Guards: []guard.Config{fx.config(by(keyfuncs.FormValue("id")))}},
+		{Pattern: "/hash/{id}", Guards: []guard.Config{fx.config(by(keyfuncs.BodyHash()))}},
+		{Pattern: "/skip/{id}", Guards: []guard.Config{fx.config(by(func(r *http.Request) (string, error) {
 			if _, err := keyfuncs.BodyHash()(r); err != nil {
 				return "", err
 			}
 			return "", keyfuncs.ErrSkip
 		}))}},
-		{Pattern: "/once/{id}", Once: []idempotency.Config{e.once()}},
+		{Pattern: "/once/{id}", Once: []idempotency.Config{fx.once()}},
 	}
 	for i := range routes {
 		routes[i].Handler = handler
@@ -58,12 +58,12 @@ func (e *env) readers(handler http.HandlerFunc) (routes []Route, types map[strin
 var readerPaths = []string{"/buffer/1", "/json/1", "/form/1", "/hash/1", "/skip/1", "/once/1"}
 
 // reading returns a request with a body of that size, which each of the readers can read.
-func (s *site) reading(path, contentType string, size int) *http.Request {
+func (s *testServer) reading(path, contentType string, size int) *http.Request {
 	body := "id=1&x=" + strings.Repeat("x", size-7)
 	if contentType == "application/json" {
 		body = `{"id":1,"x":"` + strings.Repeat("x", size-15) + `"}`
 	}
-	r := s.request(http.MethodPost, path, strings.NewReader(body))
+	r := s.newRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", contentType)
 	r.Header.Set("Idempotency-Key", key)
 	r.Header.Set("X-User", "anna")
@@ -71,29 +71,29 @@ func (s *site) reading(path, contentType string, size int) *http.Request {
 }
 
 // stall sends only the beginning of a body.
-func (s *site) stall(path string, length, sent int) net.Conn {
-	s.e.Helper()
+func (s *testServer) stall(path string, length, sent int) net.Conn {
+	s.fx.Helper()
 	conn := s.dial()
 	if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: test\r\nContent-Length: %d\r\n\r\n", path, length); err != nil {
-		s.e.Fatal(err)
+		s.fx.Fatal(err)
 	}
 	if _, err := io.WriteString(conn, strings.Repeat("x", sent)); err != nil {
-		s.e.Fatal(err)
+		s.fx.Fatal(err)
 	}
 	return conn
 }
 
-func budgetBusy(e *env) {
+func budgetBusy(fx *fixture) {
 	const large = 60_000
-	e.budget(100_000)
+	fx.budget(100_000)
 	var runs sync.Map
-	routes, types := e.readers(func(w http.ResponseWriter, r *http.Request) {
+	routes, types := fx.readers(func(w http.ResponseWriter, r *http.Request) {
 		runs.Store(r.URL.Path, true)
 		_, _ = io.Copy(io.Discard, r.Body)
 	})
-	s := e.serve(routes...)
+	s := fx.serve(routes...)
 	stalled := s.stall("/hash/1", 70_000, 50_000)
-	e.eventually("half of the budget is taken", func() bool { return request.BudgetUsed() > 50_000-request.Exempt })
+	fx.eventually("half of the budget is taken", func() bool { return request.BudgetUsed() > 50_000-request.Exempt })
 	post := func(path string, size int, chunked bool) answer {
 		r := s.reading(path, types[path], size)
 		r.Header.Set("X-User", fmt.Sprint(size, chunked))
@@ -104,84 +104,84 @@ func budgetBusy(e *env) {
 	}
 	for _, path := range readerPaths {
 		for _, chunked := range []bool{false, true} {
-			post(path, large, chunked).wantProblem(e, 503, "busy", "1")
-			if o := e.outcome(); o.Status != 503 {
-				e.Errorf("%s: the outcome is %+v", path, o)
+			post(path, large, chunked).wantProblem(fx, 503, "busy", "1")
+			if o := fx.outcome(); o.Status != 503 {
+				fx.Errorf("%s: the outcome is %+v", path, o)
 			}
 		}
 		if _, ran := runs.Load(path); ran {
-			e.Errorf("%s: the handler ran", path)
+			fx.Errorf("%s: the handler ran", path)
 		}
-		post(path, 2000, false).want(e, 200, "") // small bodies are let in
+		post(path, 2000, false).want(fx, 200, "") // small bodies are let in
 		if path != "/skip/1" {
-			e.outcome()
+			fx.outcome()
 		}
 		// Larger than the whole budget.
-		post(path, 200_000, false).wantProblem(e, 413, "body-too-large", "")
-		e.outcome()
+		post(path, 200_000, false).wantProblem(fx, 413, "body-too-large", "")
+		fx.outcome()
 	}
 	if err := stalled.Close(); err != nil {
-		e.Error(err)
+		fx.Error(err)
 	}
-	e.eventually("the room of the stalled body is returned", func() bool { return request.BudgetUsed() == 0 })
+	fx.eventually("the room of the stalled body is returned", func() bool { return request.BudgetUsed() == 0 })
 	for _, path := range readerPaths {
 		for _, chunked := range []bool{false, true} {
-			post(path, large, chunked).want(e, 200, "")
+			post(path, large, chunked).want(fx, 200, "")
 		}
 	}
 }
 
-func budgetGivenBack(e *env) {
+func budgetGivenBack(fx *fixture) {
 	const size = 60_000
-	e.budget(100_000)
-	routes, types := e.readers(func(w http.ResponseWriter, r *http.Request) {
+	fx.budget(100_000)
+	routes, types := fx.readers(func(w http.ResponseWriter, r *http.Request) {
 		if request.BudgetUsed() == 0 {
-			e.Errorf("%s: nothing is taken while the handler runs", r.URL.Path)
+			fx.Errorf("%s: nothing is taken while the handler runs", r.URL.Path)
 		}
 		panic(http.ErrAbortHandler)
 	})
-	s := e.serve(routes...)
+	s := fx.serve(routes...)
 	for _, path := range readerPaths {
 		for range 3 {
 			if a := s.send(s.reading(path, types[path], size)); a.err == nil {
-				e.Errorf("%s: answer %d %s", path, a.status, a.body)
+				fx.Errorf("%s: answer %d %s", path, a.status, a.body)
 			}
 			if path == "/skip/1" {
-				e.eventually("the skipped request has ended", func() bool { return request.BudgetUsed() == 0 })
+				fx.eventually("the skipped request has ended", func() bool { return request.BudgetUsed() == 0 })
 				continue
 			}
-			e.outcome()
-			e.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
+			fx.outcome()
+			fx.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
 		}
 	}
 }
 
 // A handler goes on after its client hangs up, and keeps its body.
-func budgetHeld(e *env) {
+func budgetHeld(fx *fixture) {
 	const size = 60_000
-	e.budget(100_000)
-	g := e.gate()
-	s := e.serveOnce(g.ServeHTTP)
-	first := s.start(s.paying(strings.Repeat("x", size)))
-	inside := g.next()
-	first.hangUp()
+	fx.budget(100_000)
+	g := fx.newBlockingHandler()
+	s := fx.serveOnce(g.ServeHTTP)
+	first := s.start(s.newRequestWithKey(strings.Repeat("x", size)))
+	inside := g.nextRun()
+	first.disconnect()
 	other := with("X-User", "bert")
-	s.pay(strings.Repeat("x", size), other).wantProblem(e, 503, "busy", "1")
-	e.outcome()
-	inside.leave()
-	e.outcome()
-	e.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
-	second := s.start(s.paying(strings.Repeat("x", size), other))
-	g.next().leave()
-	second.answer().want(e, 200, "done")
+	s.postWithKey(strings.Repeat("x", size), other).wantProblem(fx, 503, "busy", "1")
+	fx.outcome()
+	inside.finish()
+	fx.outcome()
+	fx.eventually("the room is given back", func() bool { return request.BudgetUsed() == 0 })
+	second := s.start(s.newRequestWithKey(strings.Repeat("x", size), other))
+	g.nextRun().finish()
+	second.mustGetAnswer().want(fx, 200, "done")
 }
 
 // stalledUploads shows the bound on the memory that clients can claim by starting large uploads.
-func stalledUploads(e *env) {
+func stalledUploads(fx *fixture) {
 	const uploads, size = 200, 1 << 20
 	const slack = 16 << 20 // for connections and requests
-	e.budget(0)
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, by(keyfuncs.BodyHash()))
+	fx.budget(0)
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) {}, by(keyfuncs.BodyHash()))
 	heap := func() uint64 {
 		runtime.GC()
 		var stats runtime.MemStats
@@ -202,28 +202,28 @@ func stalledUploads(e *env) {
 	}
 	all.Wait()
 	refused := 0
-	e.eventually("the uploads that were not refused have arrived", func() bool {
-		for len(e.outcomes) > 0 {
-			if o := e.outcome(); o.Status != 503 {
-				e.Fatalf("the outcome is %+v", o)
+	fx.eventually("the uploads that were not refused have arrived", func() bool {
+		for len(fx.outcomes) > 0 {
+			if o := fx.outcome(); o.Status != 503 {
+				fx.Fatalf("the outcome is %+v", o)
 			}
 			refused++
 		}
 		return request.BudgetUsed() == int64(uploads-refused)*(size-request.Exempt)
 	})
 	if refused == uploads || refused < uploads-request.DefaultBudget/(size-request.Exempt) {
-		e.Errorf("%d of %d uploads were refused", refused, uploads)
+		fx.Errorf("%d of %d uploads were refused", refused, uploads)
 	}
 	if grown := int64(heap()) - int64(before); grown > request.DefaultBudget+slack {
-		e.Errorf("%d stalled uploads hold %d bytes more", uploads, grown)
+		fx.Errorf("%d stalled uploads hold %d bytes more", uploads, grown)
 	} else {
-		e.Logf("%d of %d uploads are refused, the heap has grown by %d MiB", refused, uploads, grown>>20)
+		fx.Logf("%d of %d uploads are refused, the heap has grown by %d MiB", refused, uploads, grown>>20)
 	}
 	close(conns)
 	for conn := range conns {
 		_ = conn.Close()
 	}
 	for range uploads - refused {
-		e.outcome()
+		fx.outcome()
 	}
 }

@@ -27,11 +27,11 @@ func crowded(s *setup) {
 
 // goroutinesLeft tests objects that frameworks reuse for later requests, and state that guards
 // share. The race detector makes it strict.
-func goroutinesLeft(e *env) {
+func goroutinesLeft(fx *fixture) {
 	const requests, keys = 200, 20 // one HTTP/2 connection has 250 streams
 	var left sync.WaitGroup
-	patient := e.config(func(cfg *guard.Config) { cfg.WaitTime = crowdPatience })
-	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{patient}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	patient := fx.config(func(cfg *guard.Config) { cfg.WaitTime = crowdPatience })
+	s := fx.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{patient}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		ctx, begun := r.Context(), make(chan struct{})
 		id := r.PathValue("id")
 		left.Go(func() {
@@ -41,7 +41,7 @@ func goroutinesLeft(e *env) {
 					_, _, _ = lease.Remaining(), lease.Err(), lease.Name()
 				}
 				if got := r.PathValue("id"); got != id || r.Pattern == "" || r.Header.Get("X-Id") != id {
-					e.Errorf("the request for %s turned into one for %s", id, got)
+					fx.Errorf("the request for %s turned into one for %s", id, got)
 				}
 				return held
 			}
@@ -53,24 +53,24 @@ func goroutinesLeft(e *env) {
 			for range 10 { // the lock is released after the context ends
 				look()
 			}
-			e.wantErr("the cause of the context", context.Cause(ctx), context.Canceled)
-			if lease, err := e.locks.Lock("reqlock:"+id).Acquire(ctx, core.AcquireOptions{}); err == nil {
-				e.Error("Acquire succeeded with a context that has ended")
+			fx.wantErr("the cause of the context", context.Cause(ctx), context.Canceled)
+			if lease, err := fx.locks.Lock("reqlock:"+id).Acquire(ctx, core.AcquireOptions{}); err == nil {
+				fx.Error("Acquire succeeded with a context that has ended")
 				_ = lease.Release(background)
 			}
-			if !within(e.patience, func() bool { return !look() }) {
-				e.Error("LeaseFrom returned a lease long after the request")
+			if !within(fx.patience, func() bool { return !look() }) {
+				fx.Error("LeaseFrom returned a lease long after the request")
 			}
-			e.wantErr("Release", guard.Release(ctx), core.ErrNotHeld)
+			fx.wantErr("Release", guard.Release(ctx), core.ErrNotHeld)
 		})
 		<-begun
 		_, _ = io.WriteString(w, id)
 	}})
 	s.client.Timeout = crowdPatience
 	send := func(id string) {
-		r := s.request(http.MethodGet, "/orders/"+id, nil)
+		r := s.newRequest(http.MethodGet, "/orders/"+id, nil)
 		r.Header.Set("X-Id", id)
-		s.send(r).want(e, http.StatusOK, id)
+		s.send(r).want(fx, http.StatusOK, id)
 	}
 	// The others use its connection. Hundreds of handshakes at a time would delay everything else for
 	// longer than a lease.
@@ -84,11 +84,11 @@ func goroutinesLeft(e *env) {
 }
 
 // The client has all of a long answer before the handler returns.
-func longAnswers(e *env) {
-	s := e.serveOrders(answerLong, waits)
+func longAnswers(fx *fixture) {
+	s := fx.serveOrders(answerLong, waits)
 	for _, o := range s.oneAfterAnother(100) {
 		if !o.Ran {
-			e.Errorf("the outcome is %+v", o)
+			fx.Errorf("the outcome is %+v", o)
 		}
 	}
 }
@@ -103,19 +103,19 @@ func answerLong(w http.ResponseWriter, _ *http.Request) {
 }
 
 // oneAfterAnother sends n requests for order, each after the long answer to the previous one.
-func (s *site) oneAfterAnother(n int) (outcomes []guard.Outcome) {
-	s.e.Helper()
-	request := s.request(http.MethodGet, order, nil)
+func (s *testServer) oneAfterAnother(n int) (outcomes []guard.Outcome) {
+	s.fx.Helper()
+	request := s.newRequest(http.MethodGet, order, nil)
 	for i := range n {
 		if err := s.readLong(request); err != nil {
-			s.e.Fatalf("request %d: %v", i, err)
+			s.fx.Fatalf("request %d: %v", i, err)
 		}
-		outcomes = append(outcomes, s.e.outcome())
+		outcomes = append(outcomes, s.fx.outcome())
 	}
 	return outcomes
 }
 
-func (s *site) readLong(r *http.Request) error {
+func (s *testServer) readLong(r *http.Request) error {
 	response, err := s.client.Do(r)
 	if err != nil {
 		return err

@@ -32,22 +32,22 @@ var decisions = []scenario{
 	{name: "a Config that can never work panics", run: invalidConfig},
 }
 
-func allOrNone(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func allOrNone(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
-			e.wantHeld(name)
+			fx.wantHeld(name)
 		}
 		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "multi(reqlock:a, reqlock:b, reqlock:c)" {
-			e.Errorf("LeaseFrom returned %v, %v; want one for all", lease, ok)
+			fx.Errorf("LeaseFrom returned %v, %v; want one for all", lease, ok)
 		}
 	}, keysAre("c", "a", "b"))
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 	for _, taken := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
-		release := e.hold(taken)
-		s.get(order).wantProblem(e, 409, "locked", "1")
+		release := fx.mustHold(taken)
+		s.get(order).wantProblem(fx, 409, "locked", "1")
 		for _, name := range []string{"reqlock:a", "reqlock:b", "reqlock:c"} {
 			if name != taken {
-				e.wantFree(name)
+				fx.wantFree(name)
 			}
 		}
 		release()
@@ -55,11 +55,11 @@ func allOrNone(e *env) {
 }
 
 // anyOrder shows that requests for the same keys in any order do not deadlock.
-func anyOrder(e *env) {
+func anyOrder(fx *fixture) {
 	var inside sync.Mutex
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if !inside.TryLock() {
-			e.Error("two handlers are inside")
+			fx.Error("two handlers are inside")
 			return
 		}
 		// Another handler could enter now if the locks did not exclude it.
@@ -70,86 +70,86 @@ func anyOrder(e *env) {
 	orders := [][]string{{"a", "b"}, {"b", "a"}, {"a", "b", "c"}, {"c", "b", "a"}, {"b", "c", "a"}}
 	for i, keys := range orders {
 		routes = append(routes, Route{
-			Pattern: fmt.Sprintf("/%d", i), Guards: []guard.Config{e.config(keysAre(keys...), waits)}, Handler: handler,
+			Pattern: fmt.Sprintf("/%d", i), Guards: []guard.Config{fx.config(keysAre(keys...), waits)}, Handler: handler,
 		})
 	}
-	s := e.serve(routes...)
-	var all []*pending
+	s := fx.serve(routes...)
+	var all []*pendingRequest
 	for i := range 20 * len(orders) {
 		all = append(all, s.startGet(fmt.Sprintf("/%d", i%len(orders))))
 	}
 	for _, p := range all {
-		p.answer().want(e, 200, "")
+		p.mustGetAnswer().want(fx, 200, "")
 	}
 }
 
-func equalKeys(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		if counts := e.holds("reqlock:a"); !slices.Equal(counts, []string{"1"}) {
-			e.Errorf("hold counts %v, want one owner with 1", counts)
+func equalKeys(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		if counts := fx.holds("reqlock:a"); !slices.Equal(counts, []string{"1"}) {
+			fx.Errorf("hold counts %v, want one owner with 1", counts)
 		}
 		if lease, ok := guard.Detach(r.Context()); !ok {
-			e.Error("Detach returned no lease")
+			fx.Error("Detach returned no lease")
 		} else if err := lease.Release(r.Context()); err != nil {
-			e.Error(err)
+			fx.Error(err)
 		}
-		e.wantFree("reqlock:a")
+		fx.wantFree("reqlock:a")
 	}, keysAre("a", "a", "a"))
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }
 
-func oneWaitTime(e *env) {
+func oneWaitTime(fx *fixture) {
 	const wait = 5 * time.Second // longer than a slow machine may pause
-	releaseA := e.hold("reqlock:a")
-	e.hold("reqlock:b")
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, keysAre("a", "b"), func(cfg *guard.Config) { cfg.WaitTime = wait })
+	releaseA := fx.mustHold("reqlock:a")
+	fx.mustHold("reqlock:b")
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, keysAre("a", "b"), func(cfg *guard.Config) { cfg.WaitTime = wait })
 	p := s.startGet(order)
-	e.eventually("the request waits for a", func() bool { return e.locks.Stats().Waiting == 1 })
+	fx.eventually("the request waits for a", func() bool { return fx.locks.Stats().Waiting == 1 })
 	time.Sleep(wait * 8 / 10) // the first key takes most of WaitTime
 	releaseA()
-	p.answer().wantProblem(e, 409, "wait-timeout", "1")
-	e.wantFree("reqlock:a")
-	if o := e.outcome(); o.Waited < wait || o.Waited > wait*17/10 {
-		e.Errorf("the request waited %s, want %s for both keys", o.Waited, wait)
+	p.mustGetAnswer().wantProblem(fx, 409, "wait-timeout", "1")
+	fx.wantFree("reqlock:a")
+	if o := fx.outcome(); o.Waited < wait || o.Waited > wait*17/10 {
+		fx.Errorf("the request waited %s, want %s for both keys", o.Waited, wait)
 	}
 	g.wantRuns(0)
 }
 
-func skips(e *env) {
-	e.hold("reqlock:a")
-	s := e.serve(
-		Route{Pattern: "/skipped", Guards: []guard.Config{e.config(keyedBy(skip))}, Handler: wantNoLease(e)},
-		Route{Pattern: "/one-of-two", Guards: []guard.Config{e.config(keysAre("a"), func(cfg *guard.Config) { cfg.Keys = append(cfg.Keys, skip) })}, Handler: wantNoLease(e)},
-		Route{Pattern: "/policy", Guards: []guard.Config{e.config(decidedBy(func(_ *http.Request, p *guard.Policy) error { p.Skip = true; return nil }))}, Handler: wantNoLease(e)},
-		Route{Pattern: "/policy-error", Guards: []guard.Config{e.config(decidedBy(func(_ *http.Request, p *guard.Policy) error {
+func skips(fx *fixture) {
+	fx.mustHold("reqlock:a")
+	s := fx.serve(
+		Route{Pattern: "/skipped", Guards: []guard.Config{fx.config(keyedBy(skip))}, Handler: wantNoLease(fx)},
+		Route{Pattern: "/one-of-two", Guards: []guard.Config{fx.config(keysAre("a"), func(cfg *guard.Config) { cfg.Keys = append(cfg.Keys, skip) })}, Handler: wantNoLease(fx)},
+		Route{Pattern: "/policy", Guards: []guard.Config{fx.config(decidedBy(func(_ *http.Request, p *guard.Policy) error { p.Skip = true; return nil }))}, Handler: wantNoLease(fx)},
+		Route{Pattern: "/policy-error", Guards: []guard.Config{fx.config(decidedBy(func(_ *http.Request, p *guard.Policy) error {
 			p.Keys = []string{"a"}
 			return fmt.Errorf("wrapped: %w", keyfuncs.ErrSkip)
-		}))}, Handler: wantNoLease(e)},
+		}))}, Handler: wantNoLease(fx)},
 	)
 	for _, path := range []string{"/skipped", "/one-of-two", "/policy", "/policy-error"} {
-		s.get(path).want(e, 200, "")
+		s.get(path).want(fx, 200, "")
 	}
-	if len(e.outcomes) > 0 {
-		e.Errorf("a skipped request has the outcome %+v, want none", <-e.outcomes)
+	if len(fx.outcomes) > 0 {
+		fx.Errorf("a skipped request has the outcome %+v, want none", <-fx.outcomes)
 	}
 }
 
-func policyDecides(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func policyDecides(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		if !ok {
-			e.Error("there is no lease")
+			fx.Error("there is no lease")
 			return
 		}
 		if left := lease.Remaining(); left <= patience || left > time.Minute {
-			e.Errorf("the lease has %s left, want a minute", left)
+			fx.Errorf("the lease has %s left, want a minute", left)
 		}
-		if n := e.locks.Stats().Renewals; n != 0 {
-			e.Errorf("%d locks are renewed", n)
+		if n := fx.locks.Stats().Renewals; n != 0 {
+			fx.Errorf("%d locks are renewed", n)
 		}
-		e.wantHeld("reqlock:a")
-		e.wantHeld("reqlock:b")
+		fx.wantHeld("reqlock:a")
+		fx.wantHeld("reqlock:b")
 	}, decidedBy(func(r *http.Request, p *guard.Policy) error {
 		p.Keys = []string{"b", "a"}
 		p.LeaseTime = time.Minute
@@ -158,115 +158,115 @@ func policyDecides(e *env) {
 		}
 		return nil
 	}))
-	s.get(order).want(e, 200, "")
-	e.hold("reqlock:b")
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	s.post(order, "").wantProblem(e, 409, "wait-timeout", "1")
+	s.get(order).want(fx, 200, "")
+	fx.mustHold("reqlock:b")
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	s.post(order, "").wantProblem(fx, 409, "wait-timeout", "1")
 }
 
-func policyStarts(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {},
+func policyStarts(fx *fixture) {
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) {},
 		decidedBy(func(r *http.Request, p *guard.Policy) error {
 			if p.WaitTime != 3*time.Second || p.LeaseTime != 5*time.Second || p.Mode != guard.ModeExclusive || p.Keys != nil || p.Skip {
-				e.Errorf("the Policy starts as %+v", *p)
+				fx.Errorf("the Policy starts as %+v", *p)
 			}
 			p.Keys = []string{"a"}
 			p.WaitTime, p.LeaseTime = 0, 0
 			return nil
 		}),
 		func(cfg *guard.Config) { cfg.WaitTime, cfg.LeaseTime = 3*time.Second, 5*time.Second })
-	s.get(order).want(e, 200, "")
-	s.get(order).want(e, 200, "") // the change of one policy does not affect the next
+	s.get(order).want(fx, 200, "")
+	s.get(order).want(fx, 200, "") // the change of one policy does not affect the next
 }
 
-func names(e *env) {
+func names(fx *fixture) {
 	wants := func(name string) http.HandlerFunc {
-		return func(http.ResponseWriter, *http.Request) { e.wantHeld(name) }
+		return func(http.ResponseWriter, *http.Request) { fx.wantHeld(name) }
 	}
 	exact := func(cfg *guard.Config) { cfg.Name = guard.Exact }
-	s := e.serve(
-		Route{Pattern: "/exact/{id}", Guards: []guard.Config{e.config(exact)}, Handler: wants(key)},
-		Route{Pattern: "/braces", Guards: []guard.Config{e.config(exact, keyedBy(keyfuncs.Const("{1}:a%b")))}, Handler: wants("%7B1%7D:a%25b")},
-		Route{Pattern: "/orders/{id}/pay", Guards: []guard.Config{e.config()}, Handler: wants("reqlock:a cb")},
+	s := fx.serve(
+		Route{Pattern: "/exact/{id}", Guards: []guard.Config{fx.config(exact)}, Handler: wants(key)},
+		Route{Pattern: "/braces", Guards: []guard.Config{fx.config(exact, keyedBy(keyfuncs.Const("{1}:a%b")))}, Handler: wants("%7B1%7D:a%25b")},
+		Route{Pattern: "/orders/{id}/pay", Guards: []guard.Config{fx.config()}, Handler: wants("reqlock:a cb")},
 	)
-	s.get("/exact/"+key).want(e, 200, "")
-	s.get("/braces").want(e, 200, "")
-	s.get("/orders/a%20c%62/pay").want(e, 200, "")
+	s.get("/exact/"+key).want(fx, 200, "")
+	s.get("/braces").want(fx, 200, "")
+	s.get("/orders/a%20c%62/pay").want(fx, 200, "")
 }
 
-func lockers(e *env) {
-	other := e.stranger()
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		e.wantHeld(lockName)
-		if other.Stats().Held != 1 || e.locks.Stats().Held != 0 {
-			e.Error("the lock is not of the Locker's client")
+func lockers(fx *fixture) {
+	other := fx.newOtherLocks()
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		fx.wantHeld(lockName)
+		if other.Stats().Held != 1 || fx.locks.Stats().Held != 0 {
+			fx.Error("the lock is not of the Locker's client")
 		}
 	}, func(cfg *guard.Config) {
 		cfg.Locker = func(r *http.Request, name string) core.Locker {
 			if r.PathValue("id") != key || name != lockName {
-				e.Errorf("Locker is called for %q, name %q", r.PathValue("id"), name)
+				fx.Errorf("Locker is called for %q, name %q", r.PathValue("id"), name)
 			}
 			return other.Lock(name)
 		}
 	})
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }
 
-func errorHandler(e *env) {
-	e.hold(lockName)
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }, func(cfg *guard.Config) {
+func errorHandler(fx *fixture) {
+	fx.mustHold(lockName)
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) { fx.Error("the handler ran without the lock") }, func(cfg *guard.Config) {
 		cfg.ErrorHandler = func(w http.ResponseWriter, r *http.Request, err error) {
 			own, ok := err.(*guard.Error)
 			if !ok || own.Status != 409 || own.Type != "urn:reqlock:problem:locked" || own.RetryAfter != time.Second {
-				e.Errorf("ErrorHandler gets %#v", err)
+				fx.Errorf("ErrorHandler gets %#v", err)
 			}
-			e.wantErr("the cause", err, core.ErrNotAcquired)
+			fx.wantErr("the cause", err, core.ErrNotAcquired)
 			if r.PathValue("id") != key {
-				e.Errorf("ErrorHandler sees id %q", r.PathValue("id"))
+				fx.Errorf("ErrorHandler sees id %q", r.PathValue("id"))
 			}
 			w.WriteHeader(http.StatusLocked)
 			_, _ = w.Write([]byte("busy"))
 		}
 	})
-	s.get(order).want(e, http.StatusLocked, "busy")
-	if o := e.outcome(); o.Status != 409 {
-		e.Errorf("the outcome is %+v", o)
+	s.get(order).want(fx, http.StatusLocked, "busy")
+	if o := fx.outcome(); o.Status != 409 {
+		fx.Errorf("the outcome is %+v", o)
 	}
 }
 
 // errorHandlerOwn shows that ErrorHandler gets a wrapped *Error unwrapped.
-func errorHandlerOwn(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
+func errorHandlerOwn(fx *fixture) {
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) { fx.Error("the handler ran without the lock") },
 		keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
 		func(cfg *guard.Config) {
 			cfg.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
 				if err != error(paymentRequired) {
-					e.Errorf("ErrorHandler gets %#v", err)
+					fx.Errorf("ErrorHandler gets %#v", err)
 				}
 				w.WriteHeader(http.StatusPaymentRequired)
 			}
 		})
-	s.get(order).want(e, http.StatusPaymentRequired, "")
+	s.get(order).want(fx, http.StatusPaymentRequired, "")
 }
 
 // preflightLocked has a route for every method, whose handler does not check the method.
-func preflightLocked(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP)
-	p := s.start(s.request(http.MethodPost, order, nil))
-	inside := g.next()
-	r := s.request(http.MethodOptions, order, nil)
+func preflightLocked(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP)
+	p := s.start(s.newRequest(http.MethodPost, order, nil))
+	inside := g.nextRun()
+	r := s.newRequest(http.MethodOptions, order, nil)
 	r.Header.Set("Origin", "https://shop.example")
 	r.Header.Set("Access-Control-Request-Method", "POST")
-	s.must(s.send(r)).wantProblem(e, 409, "locked", "1")
-	inside.leave()
-	p.answer().want(e, 200, "done")
+	s.must(s.send(r)).wantProblem(fx, 409, "locked", "1")
+	inside.finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 	g.wantRuns(1)
 }
 
-func preflightPasses(e *env) {
-	e.hold(lockName)
-	s := e.serveOrders(wantNoLease(e), func(cfg *guard.Config) { cfg.PassPreflight = true })
+func preflightPasses(fx *fixture) {
+	fx.mustHold(lockName)
+	s := fx.serveOrders(wantNoLease(fx), func(cfg *guard.Config) { cfg.PassPreflight = true })
 	for _, test := range []struct {
 		method string
 		header []string
@@ -278,58 +278,58 @@ func preflightPasses(e *env) {
 		{"OPTIONS", nil, false},
 		{"POST", []string{"Origin", "Access-Control-Request-Method"}, false},
 	} {
-		r := s.request(test.method, order, nil)
+		r := s.newRequest(test.method, order, nil)
 		for _, name := range test.header {
 			r.Header.Set(name, "x")
 		}
 		if a := s.must(s.send(r)); (a.status == 200) != test.passes {
-			e.Errorf("%s with %v: %d", test.method, test.header, a.status)
+			fx.Errorf("%s with %v: %d", test.method, test.header, a.status)
 		}
 	}
 }
 
-func head(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	s.must(s.send(s.request(http.MethodHead, order, nil))).want(e, 204, "")
-	e.hold(lockName)
+func head(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	s.must(s.send(s.newRequest(http.MethodHead, order, nil))).want(fx, 204, "")
+	fx.mustHold(lockName)
 	want := s.get(order).header
-	a := s.must(s.send(s.request(http.MethodHead, order, nil)))
-	a.want(e, 409, "")
+	a := s.must(s.send(s.newRequest(http.MethodHead, order, nil)))
+	a.want(fx, 409, "")
 	for _, name := range []string{"Content-Type", "Retry-After", "Content-Length"} {
 		if got := a.header.Get(name); got == "" || got != want.Get(name) {
-			e.Errorf("header %s is %q, of a GET %q", name, got, want.Get(name))
+			fx.Errorf("header %s is %q, of a GET %q", name, got, want.Get(name))
 		}
 	}
 }
 
-func invalidConfig(e *env) {
+func invalidConfig(fx *fixture) {
 	for name, test := range map[string]struct {
 		locks *core.Client
 		cfg   guard.Config
 		says  []string
 	}{
-		"nothing is set":     {e.locks, guard.Config{}, []string{"set exactly one of Key, Keys and Policy"}},
-		"several are wrong":  {e.locks, e.config(func(cfg *guard.Config) { cfg.WaitTime, cfg.MaxHold = core.WaitForever, -1 }), []string{"WaitTime is WaitForever", "MaxHold is -1ns"}},
-		"there is no client": {nil, e.config(), []string{"neither a *core.Client nor a Locker"}},
+		"nothing is set":     {fx.locks, guard.Config{}, []string{"set exactly one of Key, Keys and Policy"}},
+		"several are wrong":  {fx.locks, fx.config(func(cfg *guard.Config) { cfg.WaitTime, cfg.MaxHold = core.WaitForever, -1 }), []string{"WaitTime is WaitForever", "MaxHold is -1ns"}},
+		"there is no client": {nil, fx.config(), []string{"neither a *core.Client nor a Locker"}},
 	} {
 		route := Route{Pattern: orders, Guards: []guard.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
-		e.wantPanic(name, func() { e.serveOn(test.locks, func(*Server) {}, route) }, guard.ErrInvalidConfig, test.says...)
+		fx.wantPanic(name, func() { fx.serveOn(test.locks, func(*Server) {}, route) }, guard.ErrInvalidConfig, test.says...)
 	}
 }
 
 // wantPanic fails the test unless f panics with an error that matches want and says all of that.
-func (e *env) wantPanic(name string, f func(), want error, says ...string) {
-	e.Helper()
+func (fx *fixture) wantPanic(name string, f func(), want error, says ...string) {
+	fx.Helper()
 	defer func() {
-		e.Helper()
+		fx.Helper()
 		err, _ := recover().(error)
 		if !errors.Is(err, want) {
-			e.Errorf("%s: panics with %v, want %v", name, err, want)
+			fx.Errorf("%s: panics with %v, want %v", name, err, want)
 			return
 		}
 		for _, text := range says {
 			if !strings.Contains(err.Error(), text) {
-				e.Errorf("%s: panics with %v, want %q in it", name, err, text)
+				fx.Errorf("%s: panics with %v, want %q in it", name, err, text)
 			}
 		}
 	}()

@@ -36,8 +36,19 @@
 //
 // # How the suite works
 //
-// Each test has an env (env.go): its own Redis, a client of the locks on it, a log and the list of
-// outcomes. It mounts routes on a site (site.go), sends requests, and steers the handler with a
-// gate (gate.go), which stays inside until the test lets it out. When a test ends, its env checks
-// that nothing is left: no lock, no channel, nothing in the client's Stats, no key in the log.
+// Each test has a fixture (fixture.go): its own Redis, a client of the locks on it, a log and the
+// list of outcomes. It mounts routes on a testServer (testserver.go), sends requests, and steers
+// the handler with a blockingHandler (blockinghandler.go), which runs until the test ends it. When
+// a test ends, its fixture checks that nothing is left: no lock, no channel, nothing in the
+// client's Stats, no key in the log. Most tests need these helpers:
+//
+//	fx.serve(routes...)                 a server with routes, and a client of it
+//	s.get(path), s.post(path, body)     send a request and return the answer
+//	s.postWithKey(body)                 sends a POST with an idempotency key
+//	s.start(request), p.mustGetAnswer() send a request in the background, and wait for the answer
+//	answer.want(fx, 409, body)          checks an answer
+//	g.nextRun(), run.finish()           wait until a blockingHandler runs, and make it return
+//	fx.mustHold(name)                   holds a lock, as another process would
+//	fx.outcome()                        waits for the next outcome that a guard observed
+//	fx.eventually, mustReceive          wait for a condition, or for a channel
 package adaptertest

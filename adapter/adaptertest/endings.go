@@ -32,47 +32,47 @@ var endings = []scenario{
 	{name: "the lock is renewed for as long as the handler runs", run: renewed, setup: []func(*setup){watchdogTimeout(15 * time.Second)}},
 }
 
-func freeWithAnswer(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { e.wantHeld(lockName) })
+func freeWithAnswer(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) { fx.wantHeld(lockName) })
 	for range 50 {
-		s.get(order).want(e, 200, "")
-		e.wantFree(lockName)
+		s.get(order).want(fx, 200, "")
+		fx.wantFree(lockName)
 	}
 }
 
-func clientHangsUp(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP)
+func clientHangsUp(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP)
 	first := s.startGet(order)
-	inside := g.next()
-	first.hangUp()
-	await(e, "the handler's context ends", inside.ctx.Done())
-	e.wantErr("its cause", context.Cause(inside.ctx), context.Canceled)
-	e.wantHeld(lockName)
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	inside.leave()
-	e.becomesFree(lockName)
+	inside := g.nextRun()
+	first.disconnect()
+	mustReceive(fx, "the handler's context ends", inside.ctx.Done())
+	fx.wantErr("its cause", context.Cause(inside.ctx), context.Canceled)
+	fx.wantHeld(lockName)
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	inside.finish()
+	fx.eventuallyFree(lockName)
 	second := s.startGet(order)
-	g.next().leave()
-	second.answer().want(e, 200, "done")
+	g.nextRun().finish()
+	second.mustGetAnswer().want(fx, 200, "done")
 	g.wantRuns(2)
 }
 
-func contextEndsWithHandler(e *env) {
+func contextEndsWithHandler(fx *fixture) {
 	contexts := make(chan context.Context, 1)
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
-			e.Error("the context has ended before the handler")
+			fx.Error("the context has ended before the handler")
 		}
 		contexts <- r.Context()
 	})
-	s.get(order).want(e, 200, "")
-	ctx := await(e, "the handler runs", contexts)
-	e.wantErr("the context of a handler that has returned", ctx.Err(), context.Canceled)
+	s.get(order).want(fx, 200, "")
+	ctx := mustReceive(fx, "the handler runs", contexts)
+	fx.wantErr("the context of a handler that has returned", ctx.Err(), context.Canceled)
 	if _, ok := guard.LeaseFrom(ctx); ok {
-		e.Error("LeaseFrom returned a lease after the handler")
+		fx.Error("LeaseFrom returned a lease after the handler")
 	}
-	e.wantErr("Release with it", guard.Release(ctx), core.ErrNotHeld)
+	fx.wantErr("Release with it", guard.Release(ctx), core.ErrNotHeld)
 }
 
 // explode panics. The stack of the panic has its name.
@@ -97,95 +97,95 @@ func recovering(caught chan<- any, stacks chan<- string, look func()) func(*Serv
 	})
 }
 
-func handlerPanics(e *env) {
+func handlerPanics(fx *fixture) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
-	s := e.serveWith(recovering(caught, stacks, func() { e.wantFree(lockName) }),
-		Route{Pattern: orders, Guards: []guard.Config{e.config(), e.config()}, Handler: explode})
-	s.get(order).want(e, 500, "")
-	if p := await(e, "the middleware recovers", caught); p != errExploded {
-		e.Errorf("the middleware recovered %v", p)
+	s := fx.serveWith(recovering(caught, stacks, func() { fx.wantFree(lockName) }),
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(), fx.config()}, Handler: explode})
+	s.get(order).want(fx, 500, "")
+	if p := mustReceive(fx, "the middleware recovers", caught); p != errExploded {
+		fx.Errorf("the middleware recovered %v", p)
 	}
-	if stack := await(e, "the middleware recovers", stacks); !strings.Contains(stack, "adaptertest.explode(") {
-		e.Errorf("the stack does not show the handler:\n%s", stack)
+	if stack := mustReceive(fx, "the middleware recovers", stacks); !strings.Contains(stack, "adaptertest.explode(") {
+		fx.Errorf("the stack does not show the handler:\n%s", stack)
 	}
 	for range 2 {
-		if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
-			e.Errorf("the outcome is %+v", o)
+		if o := fx.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
+			fx.Errorf("the outcome is %+v", o)
 		}
 	}
 }
 
-func handlerAborts(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
-	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("the answer is %+v, want none", a)
+func handlerAborts(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) })
+	if a := s.send(s.newRequest(http.MethodGet, order, nil)); a.err == nil {
+		fx.Errorf("the answer is %+v, want none", a)
 	}
-	e.becomesFree(lockName)
+	fx.eventuallyFree(lockName)
 	if text := s.errors.text(); text != "" {
-		e.Errorf("the server has logged %s", text)
+		fx.Errorf("the server has logged %s", text)
 	}
-	e.outcome()
+	fx.outcome()
 }
 
-func handlerGoexits(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) { runtime.Goexit() })
-	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("the answer is %+v, want none", a)
+func handlerGoexits(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) { runtime.Goexit() })
+	if a := s.send(s.newRequest(http.MethodGet, order, nil)); a.err == nil {
+		fx.Errorf("the answer is %+v, want none", a)
 	}
-	e.becomesFree(lockName)
-	e.outcome()
+	fx.eventuallyFree(lockName)
+	fx.outcome()
 }
 
 // releasesBy is a handler whose ReleaseBy never returns.
-func releasesBy(e *env, never func()) http.HandlerFunc {
+func releasesBy(fx *fixture, never func()) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := guard.ReleaseBy(r.Context(), func(*core.Lease) error { never(); return nil })
-		e.Errorf("ReleaseBy returned %v", err)
+		fx.Errorf("ReleaseBy returned %v", err)
 	}
 }
 
-func releasePanics(e *env) {
+func releasePanics(fx *fixture) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
-	s := e.serveWith(recovering(caught, stacks, func() { e.wantFree(lockName) }),
-		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: releasesBy(e, func() { panic(errExploded) })})
-	s.get(order).want(e, 500, "")
-	if p := await(e, "the middleware recovers", caught); p != errExploded {
-		e.Errorf("the middleware recovered %v", p)
+	s := fx.serveWith(recovering(caught, stacks, func() { fx.wantFree(lockName) }),
+		Route{Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: releasesBy(fx, func() { panic(errExploded) })})
+	s.get(order).want(fx, 500, "")
+	if p := mustReceive(fx, "the middleware recovers", caught); p != errExploded {
+		fx.Errorf("the middleware recovered %v", p)
 	}
-	if o := e.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
-		e.Errorf("the outcome is %+v", o)
+	if o := fx.outcome(); !o.Ran || o.Status != 0 || o.Err != nil {
+		fx.Errorf("the outcome is %+v", o)
 	}
 }
 
-func releaseGoexits(e *env) {
-	s := e.serveOrders(releasesBy(e, runtime.Goexit))
-	if a := s.send(s.request(http.MethodGet, order, nil)); a.err == nil {
-		e.Errorf("the answer is %+v, want none", a)
+func releaseGoexits(fx *fixture) {
+	s := fx.serveOrders(releasesBy(fx, runtime.Goexit))
+	if a := s.send(s.newRequest(http.MethodGet, order, nil)); a.err == nil {
+		fx.Errorf("the answer is %+v, want none", a)
 	}
-	e.becomesFree(lockName)
-	e.outcome()
+	fx.eventuallyFree(lockName)
+	fx.outcome()
 }
 
 // The Locker panics for the second of two locks.
-func lockerPanics(e *env) {
+func lockerPanics(fx *fixture) {
 	caught, stacks := make(chan any, 1), make(chan string, 1)
-	s := e.serveWith(recovering(caught, stacks, func() {}), Route{
+	s := fx.serveWith(recovering(caught, stacks, func() {}), Route{
 		Pattern: orders,
-		Guards: []guard.Config{e.config(keysAre("a", "b"), func(cfg *guard.Config) {
+		Guards: []guard.Config{fx.config(keysAre("a", "b"), func(cfg *guard.Config) {
 			cfg.Locker = func(_ *http.Request, name string) core.Locker {
 				if name == "reqlock:b" {
 					return panicking{}
 				}
-				return e.locks.Lock(name)
+				return fx.locks.Lock(name)
 			}
 		})},
-		Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") },
+		Handler: func(http.ResponseWriter, *http.Request) { fx.Error("the handler ran without the lock") },
 	})
-	s.get(order).want(e, 500, "")
-	if p := await(e, "the middleware recovers", caught); p != errExploded {
-		e.Errorf("the middleware recovered %v", p)
+	s.get(order).want(fx, 500, "")
+	if p := mustReceive(fx, "the middleware recovers", caught); p != errExploded {
+		fx.Errorf("the middleware recovered %v", p)
 	}
-	e.wantFree("reqlock:a")
+	fx.wantFree("reqlock:a")
 }
 
 type panicking struct{}
@@ -196,80 +196,80 @@ func (panicking) Acquire(context.Context, core.AcquireOptions) (*core.Lease, err
 	panic(errExploded)
 }
 
-func takenByForce(e *env) {
-	loses(e, core.ErrLockLost, func() {
-		freed, err := e.stranger().Lock(lockName).ForceUnlock(e.Context())
+func takenByForce(fx *fixture) {
+	loses(fx, core.ErrLockLost, func() {
+		freed, err := fx.newOtherLocks().Lock(lockName).ForceUnlock(fx.Context())
 		if !freed || err != nil {
-			e.Errorf("ForceUnlock: %v, %v", freed, err)
+			fx.Errorf("ForceUnlock: %v, %v", freed, err)
 		}
 	})
 }
 
-func deleted(e *env) {
-	loses(e, core.ErrLockLost, func() { e.rdb.Del(e.Context(), lockName) })
+func deleted(fx *fixture) {
+	loses(fx, core.ErrLockLost, func() { fx.rdb.Del(fx.Context(), lockName) })
 }
 
-func leaseOver(e *env) {
-	loses(e, core.ErrLockLost, func() {}, func(cfg *guard.Config) { cfg.LeaseTime = 4 * time.Second })
+func leaseOver(fx *fixture) {
+	loses(fx, core.ErrLockLost, func() {}, func(cfg *guard.Config) { cfg.LeaseTime = 4 * time.Second })
 }
 
-func closedWhileRunning(e *env) {
-	loses(e, core.ErrClosed, func() {
-		ctx, cancel := context.WithCancel(e.Context())
+func closedWhileRunning(fx *fixture) {
+	loses(fx, core.ErrClosed, func() {
+		ctx, cancel := context.WithCancel(fx.Context())
 		cancel()
-		if err := e.locks.Close(ctx); err == nil {
-			e.Error("Close returned no error although a lock was held")
+		if err := fx.locks.Close(ctx); err == nil {
+			fx.Error("Close returned no error although a lock was held")
 		}
 	})
 }
 
 // loses tests a request that loses its lock by take.
-func loses(e *env, cause error, take func(), change ...func(*guard.Config)) {
-	e.Helper()
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, change...)
+func loses(fx *fixture, cause error, take func(), change ...func(*guard.Config)) {
+	fx.Helper()
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, change...)
 	p := s.startGet(order)
-	inside := g.next()
+	inside := g.nextRun()
 	take()
-	await(e, "the handler's context ends", inside.ctx.Done())
-	e.wantErr("its cause", context.Cause(inside.ctx), cause)
-	inside.leave()
-	p.answer().want(e, 200, "done") // the handler may ignore the loss
-	if o := e.outcome(); !o.Ran || !errors.Is(o.Err, cause) {
-		e.Errorf("the outcome is %+v, want Err %v", o, cause)
+	mustReceive(fx, "the handler's context ends", inside.ctx.Done())
+	fx.wantErr("its cause", context.Cause(inside.ctx), cause)
+	inside.finish()
+	p.mustGetAnswer().want(fx, 200, "done") // the handler may ignore the loss
+	if o := fx.outcome(); !o.Ran || !errors.Is(o.Err, cause) {
+		fx.Errorf("the outcome is %+v, want Err %v", o, cause)
 	}
-	if e.log.count("was lost while the handler ran") != 1 {
-		e.Errorf("the log does not say that the lock was lost: %s", e.log.text())
+	if fx.log.count("was lost while the handler ran") != 1 {
+		fx.Errorf("the log does not say that the lock was lost: %s", fx.log.text())
 	}
 }
 
 // lostUnnoticed loses the lock between two renewals: the release detects the loss.
-func lostUnnoticed(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		e.rdb.Del(e.Context(), lockName)
+func lostUnnoticed(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		fx.rdb.Del(fx.Context(), lockName)
 		_, _ = io.WriteString(w, "done")
 	})
-	s.get(order).want(e, 200, "done")
-	if o := e.outcome(); !errors.Is(o.Err, core.ErrLockLost) {
-		e.Errorf("the outcome is %+v, want Err %v", o, core.ErrLockLost)
+	s.get(order).want(fx, 200, "done")
+	if o := fx.outcome(); !errors.Is(o.Err, core.ErrLockLost) {
+		fx.Errorf("the outcome is %+v, want Err %v", o, core.ErrLockLost)
 	}
 }
 
-func renewed(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP)
+func renewed(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP)
 	p := s.startGet(order)
-	inside := g.next()
-	left := e.rdb.PTTL(background, lockName).Val()
-	e.eventually("the lock is renewed", func() bool {
+	inside := g.nextRun()
+	left := fx.rdb.PTTL(background, lockName).Val()
+	fx.eventually("the lock is renewed", func() bool {
 		before := left
-		left = e.rdb.PTTL(background, lockName).Val()
+		left = fx.rdb.PTTL(background, lockName).Val()
 		return left > before
 	})
-	e.wantHeld(lockName)
+	fx.wantHeld(lockName)
 	if err := inside.ctx.Err(); err != nil {
-		e.Errorf("the handler's context has ended: %v", context.Cause(inside.ctx))
+		fx.Errorf("the handler's context has ended: %v", context.Cause(inside.ctx))
 	}
-	inside.leave()
-	p.answer().want(e, 200, "done")
+	inside.finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 }

@@ -17,14 +17,14 @@ var failOpen = []scenario{
 }
 
 // unavailable makes one lock of a guard fail as if Redis had no memory left.
-func (e *env) unavailable(name string) func(*guard.Config) {
-	e.Helper()
-	e.replyToScripts(outOfMemory)
-	direct := e.stranger()
+func (fx *fixture) unavailable(name string) func(*guard.Config) {
+	fx.Helper()
+	fx.replyToScripts(outOfMemory)
+	direct := fx.newOtherLocks()
 	return func(cfg *guard.Config) {
 		cfg.Locker = func(_ *http.Request, asked string) core.Locker {
 			if asked == name {
-				return e.locks.Lock(asked)
+				return fx.locks.Lock(asked)
 			}
 			return direct.Lock(asked)
 		}
@@ -35,33 +35,33 @@ func failsOpen(cfg *guard.Config) { cfg.FailOpen = true }
 
 const outOfMemory = "-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 
-func failOpenSeveral(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		e.wantFree("reqlock:a")
-		wantNoLease(e)(w, r)
+func failOpenSeveral(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		fx.wantFree("reqlock:a")
+		wantNoLease(fx)(w, r)
 		_, _ = io.WriteString(w, "done")
-	}, keysAre("a", "b"), failsOpen, e.unavailable("reqlock:b"))
-	s.get(order).want(e, 200, "done")
-	if o := e.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != e.knownStatus(200) || o.Held <= 0 {
-		e.Errorf("the outcome is %+v", o)
+	}, keysAre("a", "b"), failsOpen, fx.unavailable("reqlock:b"))
+	s.get(order).want(fx, 200, "done")
+	if o := fx.outcome(); !o.FailedOpen || o.Err == nil || !o.Ran || o.Status != fx.knownStatus(200) || o.Held <= 0 {
+		fx.Errorf("the outcome is %+v", o)
 	}
 }
 
-func failClosedSeveral(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }, keysAre("a", "b"), e.unavailable("reqlock:b"))
-	s.get(order).wantProblem(e, 503, "backend-unavailable", "1")
-	e.wantFree("reqlock:a")
+func failClosedSeveral(fx *fixture) {
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) { fx.Error("the handler ran without the lock") }, keysAre("a", "b"), fx.unavailable("reqlock:b"))
+	s.get(order).wantProblem(fx, 503, "backend-unavailable", "1")
+	fx.wantFree("reqlock:a")
 }
 
-func failOpenNested(e *env) {
-	unavailable := e.unavailable("reqlock:inner")
-	inner := e.config(keyedBy(keyfuncs.Const("inner")), failsOpen, unavailable)
-	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(unavailable), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
-		e.wantHeld(lockName)
-		wantNoLease(e)(w, r) // LeaseFrom must not return the lease of the outer guard
-		e.wantHeld(lockName)
+func failOpenNested(fx *fixture) {
+	unavailable := fx.unavailable("reqlock:inner")
+	inner := fx.config(keyedBy(keyfuncs.Const("inner")), failsOpen, unavailable)
+	s := fx.serve(Route{Pattern: orders, Guards: []guard.Config{fx.config(unavailable), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		fx.wantHeld(lockName)
+		wantNoLease(fx)(w, r) // LeaseFrom must not return the lease of the outer guard
+		fx.wantHeld(lockName)
 		_, _ = io.WriteString(w, "done")
 	}})
-	s.get(order).want(e, 200, "done")
-	e.wantFree(lockName)
+	s.get(order).want(fx, 200, "done")
+	fx.wantFree(lockName)
 }

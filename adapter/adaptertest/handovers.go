@@ -27,10 +27,10 @@ var handovers = []scenario{
 
 // chat hijacks the connection and echoes lines on it until the client closes it. It sends a line
 // when ctx ends.
-func chat(e *env, w http.ResponseWriter, ctx context.Context, ended func()) {
+func chat(fx *fixture, w http.ResponseWriter, ctx context.Context, ended func()) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		e.Errorf("Hijack: %v", err)
+		fx.Errorf("Hijack: %v", err)
 		ended()
 		return
 	}
@@ -53,95 +53,95 @@ func chat(e *env, w http.ResponseWriter, ctx context.Context, ended func()) {
 
 // A talk is a client's side of a chat.
 type talk struct {
-	e    *env
+	fx   *fixture
 	conn net.Conn
 	in   *bufio.Reader
 }
 
-func (s *site) talk(path string) *talk {
-	s.e.Helper()
+func (s *testServer) talk(path string) *talk {
+	s.fx.Helper()
 	conn := s.dial()
 	_, _ = io.WriteString(conn, "GET "+path+" HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
 	in := bufio.NewReader(conn)
 	for _, want := range []string{"HTTP/1.1 101 Switching Protocols\r\n", "Connection: Upgrade\r\n", "Upgrade: chat\r\n", "\r\n"} {
 		if line, err := in.ReadString('\n'); line != want {
-			s.e.Fatalf("read %q (%v), want %q", line, err, want)
+			s.fx.Fatalf("read %q (%v), want %q", line, err, want)
 		}
 	}
-	s.e.outcome() // the handler has returned
-	return &talk{s.e, conn, in}
+	s.fx.outcome() // the handler has returned
+	return &talk{s.fx, conn, in}
 }
 
 func (t *talk) say(line string) {
-	t.e.Helper()
+	t.fx.Helper()
 	_, _ = io.WriteString(t.conn, line)
 	if got, err := t.in.ReadString('\n'); got != line {
-		t.e.Fatalf("the connection says %q (%v), want %q", got, err, line)
+		t.fx.Fatalf("the connection says %q (%v), want %q", got, err, line)
 	}
 }
 
-func detachHijacked(e *env) {
+func detachHijacked(fx *fixture) {
 	leases := make(chan *core.Lease, 1)
-	g := e.gate()
-	s := e.serve(
-		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	g := fx.newBlockingHandler()
+	s := fx.serve(
+		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.Detach(r.Context())
 			if !ok {
-				e.Error("Detach found no lease")
+				fx.Error("Detach found no lease")
 				return
 			}
 			ctx, unbind := lease.Bind(context.WithoutCancel(r.Context()))
-			chat(e, w, ctx, func() { unbind(); leases <- lease })
+			chat(fx, w, ctx, func() { unbind(); leases <- lease })
 		}},
-		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP},
+		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: g.ServeHTTP},
 	)
 	talk := s.talk("/chat/" + key)
 	for range 3 {
 		talk.say("hello\n")
-		s.get(order).wantProblem(e, 409, "locked", "1")
+		s.get(order).wantProblem(fx, 409, "locked", "1")
 	}
 	_ = talk.conn.Close()
-	lease := await(e, "the chat ends", leases)
-	s.get(order).wantProblem(e, 409, "locked", "1") // held until it is released
+	lease := mustReceive(fx, "the chat ends", leases)
+	s.get(order).wantProblem(fx, 409, "locked", "1") // held until it is released
 	if err := lease.Release(background); err != nil {
-		e.Errorf("Release: %v", err)
+		fx.Errorf("Release: %v", err)
 	}
-	e.wantFree(lockName)
+	fx.wantFree(lockName)
 	p := s.startGet(order)
-	g.next().leave()
-	p.answer().want(e, 200, "done")
+	g.nextRun().finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 }
 
-func releaseHijacked(e *env) {
+func releaseHijacked(fx *fixture) {
 	ended := make(chan struct{})
-	s := e.serve(
-		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serve(
+		Route{Method: http.MethodGet, Pattern: "/chat/{id}", Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			if err := guard.Release(r.Context()); err != nil {
-				e.Errorf("Release: %v", err)
+				fx.Errorf("Release: %v", err)
 			}
-			chat(e, w, background, func() { close(ended) })
+			chat(fx, w, background, func() { close(ended) })
 		}},
-		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(http.ResponseWriter, *http.Request) {}},
+		Route{Method: http.MethodGet, Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: func(http.ResponseWriter, *http.Request) {}},
 	)
 	talk := s.talk("/chat/" + key)
 	for range 3 {
 		talk.say("hello\n")
-		s.get(order).want(e, 200, "")
+		s.get(order).want(fx, 200, "")
 	}
 	_ = talk.conn.Close()
-	await(e, "the chat ends", ended)
+	mustReceive(fx, "the chat ends", ended)
 }
 
 // The stream passes its lock to a goroutine that goes on after the client left.
-func detachStream(e *env) {
+func detachStream(fx *fixture) {
 	leases := make(chan *core.Lease, 1)
 	tick := make(chan struct{})
-	g := e.gate()
-	s := e.serve(
-		Route{Pattern: "/events/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	g := fx.newBlockingHandler()
+	s := fx.serve(
+		Route{Pattern: "/events/{id}", Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.Detach(r.Context())
 			if !ok {
-				e.Error("Detach found no lease")
+				fx.Error("Detach found no lease")
 				return
 			}
 			defer func() { leases <- lease }()
@@ -158,200 +158,200 @@ func detachStream(e *env) {
 				}
 			}
 		}},
-		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP},
+		Route{Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: g.ServeHTTP},
 	)
-	ctx, hangUp := context.WithCancel(e.Context())
+	ctx, hangUp := context.WithCancel(fx.Context())
 	defer hangUp()
-	stream, err := s.client.Do(s.request(http.MethodGet, "/events/"+key, nil).WithContext(ctx))
+	stream, err := s.client.Do(s.newRequest(http.MethodGet, "/events/"+key, nil).WithContext(ctx))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	defer stream.Body.Close()
 	in := bufio.NewReader(stream.Body)
 	for range 3 {
 		for _, want := range []string{"data: tick\n", "\n"} {
 			if line, err := in.ReadString('\n'); line != want {
-				e.Fatalf("the stream says %q (%v), want %q", line, err, want)
+				fx.Fatalf("the stream says %q (%v), want %q", line, err, want)
 			}
 		}
-		s.get(order).wantProblem(e, 409, "locked", "1")
+		s.get(order).wantProblem(fx, 409, "locked", "1")
 		select {
 		case tick <- struct{}{}:
 		case <-time.After(patience):
-			e.Fatal("the stream has ended")
+			fx.Fatal("the stream has ended")
 		}
 	}
 	hangUp()
-	lease := await(e, "the stream ends", leases)
-	s.get(order).wantProblem(e, 409, "locked", "1")
+	lease := mustReceive(fx, "the stream ends", leases)
+	s.get(order).wantProblem(fx, 409, "locked", "1")
 	if err := lease.Release(background); err != nil {
-		e.Errorf("Release: %v", err)
+		fx.Errorf("Release: %v", err)
 	}
 	p := s.startGet(order)
-	g.next().leave()
-	p.answer().want(e, 200, "done")
+	g.nextRun().finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 }
 
-func detachBeyond(e *env) {
+func detachBeyond(fx *fixture) {
 	leases := make(chan *core.Lease, 1)
 	contexts := make(chan context.Context, 1)
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		lease, ok := guard.Detach(r.Context())
 		if !ok {
-			e.Error("Detach found no lease")
+			fx.Error("Detach found no lease")
 		}
 		if _, ok := guard.Detach(r.Context()); ok {
-			e.Error("the lease can be detached twice")
+			fx.Error("the lease can be detached twice")
 		}
 		if _, ok := guard.LeaseFrom(r.Context()); ok {
-			e.Error("LeaseFrom has a lease after Detach")
+			fx.Error("LeaseFrom has a lease after Detach")
 		}
-		e.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
+		fx.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
 		if r.Context().Err() != nil {
-			e.Error("the handler's context has ended with Detach")
+			fx.Error("the handler's context has ended with Detach")
 		}
 		leases <- lease
 		contexts <- r.Context()
 	})
-	s.get(order).want(e, 200, "")
-	if await(e, "the handler runs", contexts).Err() == nil {
-		e.Error("the handler's context has not ended when it returned")
+	s.get(order).want(fx, 200, "")
+	if mustReceive(fx, "the handler runs", contexts).Err() == nil {
+		fx.Error("the handler's context has not ended when it returned")
 	}
-	e.wantHeld(lockName)
+	fx.wantHeld(lockName)
 	lease := <-leases
 	if err := lease.Err(); err != nil {
-		e.Errorf("the lease: %v", err)
+		fx.Errorf("the lease: %v", err)
 	}
-	s.get(order).wantProblem(e, 409, "locked", "1")
+	s.get(order).wantProblem(fx, 409, "locked", "1")
 	if err := lease.Release(background); err != nil {
-		e.Errorf("Release: %v", err)
+		fx.Errorf("Release: %v", err)
 	}
-	e.wantFree(lockName)
+	fx.wantFree(lockName)
 }
 
-func detachSeveral(e *env) {
+func detachSeveral(fx *fixture) {
 	leases := make(chan *core.Lease, 1)
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		seen, _ := guard.LeaseFrom(r.Context())
 		lease, ok := guard.Detach(r.Context())
 		if !ok || lease != seen {
-			e.Errorf("Detach returned %v, %v; LeaseFrom returned %v", lease, ok, seen)
+			fx.Errorf("Detach returned %v, %v; LeaseFrom returned %v", lease, ok, seen)
 			return
 		}
-		e.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
+		fx.wantErr("Release after Detach", guard.Release(r.Context()), core.ErrNotHeld)
 		leases <- lease
 	}, keysAre("b", "a"))
-	s.get(order).want(e, 200, "")
-	e.wantHeld("reqlock:a")
-	e.wantHeld("reqlock:b")
+	s.get(order).want(fx, 200, "")
+	fx.wantHeld("reqlock:a")
+	fx.wantHeld("reqlock:b")
 	if err := (<-leases).Release(context.Background()); err != nil {
-		e.Errorf("Release: %v", err)
+		fx.Errorf("Release: %v", err)
 	}
-	e.wantFree("reqlock:a")
-	e.wantFree("reqlock:b")
+	fx.wantFree("reqlock:a")
+	fx.wantFree("reqlock:b")
 }
 
-func releaseSeveral(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
-		e.wantHeld("reqlock:a")
-		e.wantHeld("reqlock:b")
+func releaseSeveral(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+		fx.wantHeld("reqlock:a")
+		fx.wantHeld("reqlock:b")
 		if err := guard.Release(r.Context()); err != nil {
-			e.Errorf("Release: %v", err)
+			fx.Errorf("Release: %v", err)
 		}
-		e.wantFree("reqlock:a")
-		e.wantFree("reqlock:b")
+		fx.wantFree("reqlock:a")
+		fx.wantFree("reqlock:b")
 	}, keysAre("b", "a"))
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }
 
-func releaseBeforeStream(e *env) {
-	streams, others := e.gate(), e.gate()
-	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: others.ServeHTTP},
-		Route{Pattern: "/streams/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+func releaseBeforeStream(fx *fixture) {
+	streams, others := fx.newBlockingHandler(), fx.newBlockingHandler()
+	s := fx.serve(
+		Route{Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: others.ServeHTTP},
+		Route{Pattern: "/streams/{id}", Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, _ := guard.LeaseFrom(r.Context())
 			if err := guard.Release(r.Context()); err != nil {
-				e.Errorf("Release: %v", err)
+				fx.Errorf("Release: %v", err)
 			}
-			e.wantErr("a second Release", guard.Release(r.Context()), core.ErrNotHeld)
-			e.wantErr("the lease", lease.Err(), core.ErrReleased)
+			fx.wantErr("a second Release", guard.Release(r.Context()), core.ErrNotHeld)
+			fx.wantErr("the lease", lease.Err(), core.ErrReleased)
 			if _, ok := guard.LeaseFrom(r.Context()); ok {
-				e.Error("LeaseFrom has a lease after Release")
+				fx.Error("LeaseFrom has a lease after Release")
 			}
 			if _, ok := guard.Detach(r.Context()); ok {
-				e.Error("Detach found a lease after Release")
+				fx.Error("Detach found a lease after Release")
 			}
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = io.WriteString(w, "begins\n")
 			if err := http.NewResponseController(w).Flush(); err != nil {
-				e.Errorf("Flush: %v", err)
+				fx.Errorf("Flush: %v", err)
 			}
 			streams.ServeHTTP(w, r)
 			if r.Context().Err() != nil {
-				e.Error("the handler's context has ended with Release")
+				fx.Error("the handler's context has ended with Release")
 			}
 		}},
 	)
-	stream, err := s.client.Do(s.request(http.MethodGet, "/streams/"+key, nil))
+	stream, err := s.client.Do(s.newRequest(http.MethodGet, "/streams/"+key, nil))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	defer stream.Body.Close()
 	in := bufio.NewReader(stream.Body)
 	if line, err := in.ReadString('\n'); line != "begins\n" {
-		e.Fatalf("read %q (%v)", line, err)
+		fx.Fatalf("read %q (%v)", line, err)
 	}
-	streaming := streams.next()
+	streaming := streams.nextRun()
 	p := s.startGet(order)
-	others.next().leave()
-	p.answer().want(e, 200, "done")
-	streaming.leave()
+	others.nextRun().finish()
+	p.mustGetAnswer().want(fx, 200, "done")
+	streaming.finish()
 	if rest, err := io.ReadAll(in); string(rest) != "done" {
-		e.Errorf("the stream ends with %q (%v)", rest, err)
+		fx.Errorf("the stream ends with %q (%v)", rest, err)
 	}
-	e.wantFree(lockName)
+	fx.wantFree(lockName)
 }
 
-func leaseFrom(e *env) {
-	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) { cfg.LeaseTime = time.Minute })}, Handler: func(w http.ResponseWriter, r *http.Request) {
+func leaseFrom(fx *fixture) {
+	s := fx.serve(
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(func(cfg *guard.Config) { cfg.LeaseTime = time.Minute })}, Handler: func(w http.ResponseWriter, r *http.Request) {
 			lease, ok := guard.LeaseFrom(r.Context())
 			if !ok || lease.Name() != lockName || lease.Err() != nil || lease.Remaining() <= patience {
-				e.Errorf("LeaseFrom returned %+v, %v", lease, ok)
+				fx.Errorf("LeaseFrom returned %+v, %v", lease, ok)
 			}
 		}},
-		Route{Pattern: "/free", Handler: wantNoLease(e)},
-		Route{Pattern: "/skipped", Guards: []guard.Config{e.config(keyedBy(skip))}, Handler: wantNoLease(e)},
+		Route{Pattern: "/free", Handler: wantNoLease(fx)},
+		Route{Pattern: "/skipped", Guards: []guard.Config{fx.config(keyedBy(skip))}, Handler: wantNoLease(fx)},
 	)
 	for _, path := range []string{order, "/free", "/skipped"} {
-		s.get(path).want(e, 200, "")
+		s.get(path).want(fx, 200, "")
 	}
-	e.wantFree(lockName)
+	fx.wantFree(lockName)
 }
 
-func wantNoLease(e *env) http.HandlerFunc {
+func wantNoLease(fx *fixture) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if lease, ok := guard.LeaseFrom(r.Context()); ok || lease != nil {
-			e.Errorf("%s: LeaseFrom returned %v, %v", r.URL.Path, lease, ok)
+			fx.Errorf("%s: LeaseFrom returned %v, %v", r.URL.Path, lease, ok)
 		}
 		if lease, ok := guard.Detach(r.Context()); ok || lease != nil {
-			e.Errorf("%s: Detach returned %v, %v", r.URL.Path, lease, ok)
+			fx.Errorf("%s: Detach returned %v, %v", r.URL.Path, lease, ok)
 		}
-		e.wantErr("Release of nothing", guard.Release(r.Context()), core.ErrNotHeld)
+		fx.wantErr("Release of nothing", guard.Release(r.Context()), core.ErrNotHeld)
 	}
 }
 
-func leaseReleasedByHandler(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func leaseReleasedByHandler(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		lease, _ := guard.LeaseFrom(r.Context())
 		if err := lease.Release(r.Context()); err != nil {
-			e.Errorf("Release: %v", err)
+			fx.Errorf("Release: %v", err)
 		}
-		e.wantFree(lockName)
+		fx.wantFree(lockName)
 	})
-	s.get(order).want(e, 200, "")
-	if o := e.outcome(); o.Err != nil {
-		e.Errorf("the outcome is %+v: nothing was lost", o)
+	s.get(order).want(fx, 200, "")
+	if o := fx.outcome(); o.Err != nil {
+		fx.Errorf("the outcome is %+v: nothing was lost", o)
 	}
 }
 

@@ -30,16 +30,16 @@ func inMode(m guard.Mode) func(*guard.Config) {
 }
 
 // holdLock holds any lock, as another process would, until release.
-func (e *env) holdLock(lock func(*core.Client) core.Locker) (release func()) {
-	e.Helper()
-	lease, err := lock(e.stranger()).Acquire(background, core.AcquireOptions{})
+func (fx *fixture) holdLock(lock func(*core.Client) core.Locker) (release func()) {
+	fx.Helper()
+	lease, err := lock(fx.newOtherLocks()).Acquire(background, core.AcquireOptions{})
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	return func() {
-		e.Helper()
+		fx.Helper()
 		if err := lease.Release(background); err != nil {
-			e.Errorf("the other process releases: %v", err)
+			fx.Errorf("the other process releases: %v", err)
 		}
 	}
 }
@@ -47,47 +47,47 @@ func (e *env) holdLock(lock func(*core.Client) core.Locker) (release func()) {
 func reader(c *core.Client) core.Locker { return c.ReadWriteLock(lockName).Read() }
 func writer(c *core.Client) core.Locker { return c.ReadWriteLock(lockName).Write() }
 
-func fairTurns(e *env) {
-	release := e.holdLock(func(c *core.Client) core.Locker { return c.FairLock(lockName) })
+func fairTurns(fx *fixture) {
+	release := fx.holdLock(func(c *core.Client) core.Locker { return c.FairLock(lockName) })
 	var mu sync.Mutex
 	var turns []string
-	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		turns = append(turns, r.URL.RawQuery)
 	}, inMode(guard.ModeFair), waits)
-	var all []*pending
+	var all []*pendingRequest
 	want := strings.Split("abcdef", "")
 	for i, name := range want {
 		all = append(all, s.startGet(order+"?"+name))
-		e.eventually("the waiter is in the queue", func() bool {
-			return e.rdb.LLen(background, "redisson_lock_queue:{"+lockName+"}").Val() == int64(i+1)
+		fx.eventually("the waiter is in the queue", func() bool {
+			return fx.rdb.LLen(background, "redisson_lock_queue:{"+lockName+"}").Val() == int64(i+1)
 		})
 	}
 	release()
 	for _, p := range all {
-		p.answer().want(e, 200, "")
+		p.mustGetAnswer().want(fx, 200, "")
 	}
 	if !slices.Equal(turns, want) {
-		e.Errorf("served in the order %v", turns)
+		fx.Errorf("served in the order %v", turns)
 	}
 }
 
-func fencedTokens(e *env) { e.tokensGrow(inMode(guard.ModeFenced)) }
+func fencedTokens(fx *fixture) { fx.tokensGrow(inMode(guard.ModeFenced)) }
 
-func fencedFairTokens(e *env) {
-	e.tokensGrow(func(cfg *guard.Config) { cfg.Mode, cfg.Fenced = guard.ModeFair, true })
+func fencedFairTokens(fx *fixture) {
+	fx.tokensGrow(func(cfg *guard.Config) { cfg.Mode, cfg.Fenced = guard.ModeFair, true })
 }
 
 // fencedReadWrite sends readers and writers of one name at once. No writer is beside another
 // request, and all are answered 200.
-func fencedReadWrite(e *env) {
-	e.forgetTokens()
+func fencedReadWrite(fx *fixture) {
+	fx.forgetTokens()
 	var mu sync.Mutex
 	var readers, writers, written int
 	var last uint64
-	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
-		token, fenced := e.tokenOf(r)
+	s := fx.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
+		token, fenced := fx.tokenOf(r)
 		mu.Lock()
 		if r.Method == "GET" {
 			readers++
@@ -95,12 +95,12 @@ func fencedReadWrite(e *env) {
 			writers++
 			written++
 			if token <= last {
-				e.Errorf("token %d after %d", token, last)
+				fx.Errorf("token %d after %d", token, last)
 			}
 			last = token
 		}
 		if fenced != (r.Method != "GET") || writers > 1 || writers > 0 && readers > 0 {
-			e.Errorf("%s has token %d, %v, beside %d readers and %d writers", r.Method, token, fenced, readers, writers)
+			fx.Errorf("%s has token %d, %v, beside %d readers and %d writers", r.Method, token, fenced, readers, writers)
 		}
 		mu.Unlock()
 		runtime.Gosched()
@@ -112,127 +112,127 @@ func fencedReadWrite(e *env) {
 			writers--
 		}
 	}, func(cfg *guard.Config) { cfg.Mode, cfg.Fenced = guard.ModeReadWrite, true }, waits)
-	var all []*pending
+	var all []*pendingRequest
 	for i := range 60 {
 		method := "GET"
 		if i%3 == 0 {
 			method = "POST"
 		}
-		all = append(all, s.start(s.request(method, order, nil)))
+		all = append(all, s.start(s.newRequest(method, order, nil)))
 	}
 	for _, p := range all {
-		if a := p.answer(); a.err != nil || a.status != 200 {
-			e.Errorf("%d, %v", a.status, a.err)
+		if a := p.mustGetAnswer(); a.err != nil || a.status != 200 {
+			fx.Errorf("%d, %v", a.status, a.err)
 		}
 	}
 	if written != 20 {
-		e.Errorf("%d writers ran, want 20", written)
+		fx.Errorf("%d writers ran, want 20", written)
 	}
 }
 
 // forgetTokens deletes the counter of tokens at the end of the test. Redisson never does.
-func (e *env) forgetTokens() {
-	e.ends = append(e.ends, func() { e.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
+func (fx *fixture) forgetTokens() {
+	fx.ends = append(fx.ends, func() { fx.rdb.Del(background, "redisson_lock_token:{"+lockName+"}") })
 }
 
 // tokenOf returns the fencing token of a request's lease; ok is false if it has none.
-func (e *env) tokenOf(r *http.Request) (token uint64, ok bool) {
+func (fx *fixture) tokenOf(r *http.Request) (token uint64, ok bool) {
 	lease, ok := guard.LeaseFrom(r.Context())
 	if !ok {
-		e.Error("no lease")
+		fx.Error("no lease")
 		return 0, false
 	}
 	return lease.Token()
 }
 
 // tokensGrow sends requests one after the other, and checks that each has a greater token.
-func (e *env) tokensGrow(mode func(*guard.Config)) {
-	e.Helper()
-	e.forgetTokens()
+func (fx *fixture) tokensGrow(mode func(*guard.Config)) {
+	fx.Helper()
+	fx.forgetTokens()
 	var last uint64
-	s := e.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
-		token, ok := e.tokenOf(r)
+	s := fx.serveOrders(func(_ http.ResponseWriter, r *http.Request) {
+		token, ok := fx.tokenOf(r)
 		if !ok || token <= last {
-			e.Errorf("token %d, %v, after %d", token, ok, last)
+			fx.Errorf("token %d, %v, after %d", token, ok, last)
 		}
 		last = token
 	}, mode, waits)
 	for range 3 {
-		s.get(order).want(e, 200, "")
+		s.get(order).want(fx, 200, "")
 	}
 	if last < 3 {
-		e.Errorf("the last token is %d", last)
+		fx.Errorf("the last token is %d", last)
 	}
 }
 
 // shares shows that the handlers of two requests run at the same time.
-func (e *env) shares(s *site, g *gate, one, two *http.Request) {
-	e.Helper()
+func (fx *fixture) shares(s *testServer, g *blockingHandler, one, two *http.Request) {
+	fx.Helper()
 	g.most = 2
 	defer func() { g.most = 1 }()
 	first := s.start(one)
-	inside := g.next()
+	inside := g.nextRun()
 	second := s.start(two)
-	beside := g.next()
-	inside.leave()
-	beside.leave()
-	for _, p := range []*pending{first, second} {
-		if a := p.answer(); a.err != nil || a.status != 200 {
-			e.Errorf("%d, %v", a.status, a.err)
+	beside := g.nextRun()
+	inside.finish()
+	beside.finish()
+	for _, p := range []*pendingRequest{first, second} {
+		if a := p.mustGetAnswer(); a.err != nil || a.status != 200 {
+			fx.Errorf("%d, %v", a.status, a.err)
 		}
 	}
 }
 
-func readersShare(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeRead))
-	e.shares(s, g, s.request("POST", order, nil), s.request("GET", order, nil))
-	release := e.holdLock(reader)
+func readersShare(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, inMode(guard.ModeRead))
+	fx.shares(s, g, s.newRequest("POST", order, nil), s.newRequest("GET", order, nil))
+	release := fx.holdLock(reader)
 	p := s.startGet(order)
-	g.next().leave()
-	p.answer().want(e, 200, "done")
+	g.nextRun().finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 	release()
-	release = e.holdLock(writer)
-	s.get(order).wantProblem(e, 409, "locked", "1")
+	release = fx.holdLock(writer)
+	s.get(order).wantProblem(fx, 409, "locked", "1")
 	release()
 }
 
-func writersExclude(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeWrite))
+func writersExclude(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, inMode(guard.ModeWrite))
 	first := s.startGet(order)
-	inside := g.next()
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	inside.leave()
-	first.answer().want(e, 200, "done")
+	inside := g.nextRun()
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	inside.finish()
+	first.mustGetAnswer().want(fx, 200, "done")
 	for _, side := range []func(*core.Client) core.Locker{reader, writer} {
-		release := e.holdLock(side)
-		s.get(order).wantProblem(e, 409, "locked", "1")
+		release := fx.holdLock(side)
+		s.get(order).wantProblem(fx, 409, "locked", "1")
 		release()
 	}
 }
 
-func readWriteByMethod(e *env) {
-	g := e.gate()
-	s := e.serveOrders(g.ServeHTTP, inMode(guard.ModeReadWrite))
-	e.shares(s, g, s.request("GET", order, nil), s.request("HEAD", order, nil))
-	release := e.holdLock(reader)
+func readWriteByMethod(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOrders(g.ServeHTTP, inMode(guard.ModeReadWrite))
+	fx.shares(s, g, s.newRequest("GET", order, nil), s.newRequest("HEAD", order, nil))
+	release := fx.holdLock(reader)
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
-		s.send(s.request(method, order, nil)).wantProblem(e, 409, "locked", "1")
+		s.send(s.newRequest(method, order, nil)).wantProblem(fx, 409, "locked", "1")
 	}
 	release()
-	release = e.holdLock(writer)
-	s.get(order).wantProblem(e, 409, "locked", "1")
+	release = fx.holdLock(writer)
+	s.get(order).wantProblem(fx, 409, "locked", "1")
 	release()
-	writes := s.start(s.request("DELETE", order, nil))
-	inside := g.next()
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	inside.leave()
-	writes.answer().want(e, 200, "done")
+	writes := s.start(s.newRequest("DELETE", order, nil))
+	inside := g.nextRun()
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	inside.finish()
+	writes.mustGetAnswer().want(fx, 200, "done")
 }
 
-func modeByPolicy(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, decidedBy(func(r *http.Request, p *guard.Policy) error {
+func modeByPolicy(fx *fixture) {
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) {}, decidedBy(func(r *http.Request, p *guard.Policy) error {
 		p.Keys = []string{key}
 		if r.URL.RawQuery == "read" {
 			p.Mode = guard.ModeRead
@@ -241,39 +241,39 @@ func modeByPolicy(e *env) {
 		}
 		return nil
 	}))
-	release := e.holdLock(reader)
-	s.get(order+"?read").want(e, 200, "")
-	s.get(order).wantProblem(e, 409, "locked", "1")
+	release := fx.holdLock(reader)
+	s.get(order+"?read").want(fx, 200, "")
+	s.get(order).wantProblem(fx, 409, "locked", "1")
 	release()
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }
 
-func modesOfSeveralKeys(e *env) {
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, keysAre("other", key), inMode(guard.ModeReadWrite))
-	release := e.holdLock(reader)
-	s.get(order).want(e, 200, "")
-	s.post(order, "").wantProblem(e, 409, "locked", "1")
+func modesOfSeveralKeys(fx *fixture) {
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) {}, keysAre("other", key), inMode(guard.ModeReadWrite))
+	release := fx.holdLock(reader)
+	s.get(order).want(fx, 200, "")
+	s.post(order, "").wantProblem(fx, 409, "locked", "1")
 	release()
-	s.post(order, "").want(e, 200, "")
+	s.post(order, "").want(fx, 200, "")
 }
 
-func writerInsideReader(e *env) {
-	outer, inner := e.config(inMode(guard.ModeRead)), e.config(inMode(guard.ModeWrite))
-	s := e.serve(
-		Route{Pattern: orders, Guards: []guard.Config{outer, inner}, Handler: func(http.ResponseWriter, *http.Request) { e.Error("the handler ran without the lock") }},
+func writerInsideReader(fx *fixture) {
+	outer, inner := fx.config(inMode(guard.ModeRead)), fx.config(inMode(guard.ModeWrite))
+	s := fx.serve(
+		Route{Pattern: orders, Guards: []guard.Config{outer, inner}, Handler: func(http.ResponseWriter, *http.Request) { fx.Error("the handler ran without the lock") }},
 		Route{Pattern: "/items/{id}", Guards: []guard.Config{inner, outer}, Handler: func(http.ResponseWriter, *http.Request) {}},
 	)
-	s.get(order).wantProblem(e, 500, "misconfigured", "")
-	if text := e.log.text(); !strings.Contains(text, "as a writer") {
-		e.Errorf("the log does not say what to do: %s", text)
+	s.get(order).wantProblem(fx, 500, "misconfigured", "")
+	if text := fx.log.text(); !strings.Contains(text, "as a writer") {
+		fx.Errorf("the log does not say what to do: %s", text)
 	}
-	s.get("/items/"+key).want(e, 200, "")
+	s.get("/items/"+key).want(fx, 200, "")
 }
 
-func otherMode(e *env) {
-	release := e.hold(lockName)
-	s := e.serveOrders(func(http.ResponseWriter, *http.Request) {}, inMode(guard.ModeReadWrite))
-	s.get(order).wantProblem(e, 500, "misconfigured", "")
+func otherMode(fx *fixture) {
+	release := fx.mustHold(lockName)
+	s := fx.serveOrders(func(http.ResponseWriter, *http.Request) {}, inMode(guard.ModeReadWrite))
+	s.get(order).wantProblem(fx, 500, "misconfigured", "")
 	release()
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }

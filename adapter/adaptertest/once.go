@@ -19,15 +19,15 @@ import (
 // die; oncesealed.go, sealed records; oncekeys_test.go, keys, scopes and fingerprints, with one
 // adapter.
 
-// once returns a Config with the log and outcomes of the env. Its scope is the header X-User.
-func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
-	e.ends = append(e.ends, func() { // records outlive the test otherwise
-		e.forgetKeys()
+// once returns a Config with the log and outcomes of the fixture. Its scope is the header X-User.
+func (fx *fixture) once(changes ...func(*idempotency.Config)) idempotency.Config {
+	fx.ends = append(fx.ends, func() { // records outlive the test otherwise
+		fx.forgetKeys()
 	})
 	cfg := idempotency.Config{
 		Scope:   func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil },
-		Logger:  slog.New(slog.NewTextHandler(e.log, nil)),
-		Observe: e.observe,
+		Logger:  slog.New(slog.NewTextHandler(fx.log, nil)),
+		Observe: fx.observe,
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -36,20 +36,20 @@ func (e *env) once(changes ...func(*idempotency.Config)) idempotency.Config {
 }
 
 // keptKeys returns the Redis keys of all that is kept: records, and what keys are bound to.
-func (e *env) keptKeys() []string {
-	e.Helper()
-	names, err := e.rdb.Keys(background, "*reqlock:idempotency:*:record").Result()
+func (fx *fixture) keptKeys() []string {
+	fx.Helper()
+	names, err := fx.rdb.Keys(background, "*reqlock:idempotency:*:record").Result()
 	if err != nil {
-		e.Error(err)
+		fx.Error(err)
 	}
 	return names
 }
 
 // records returns the Redis keys of all records.
-func (e *env) records() (names []string) {
-	e.Helper()
-	for _, name := range e.keptKeys() {
-		if e.rdb.HExists(background, name, "record").Val() {
+func (fx *fixture) records() (names []string) {
+	fx.Helper()
+	for _, name := range fx.keptKeys() {
+		if fx.rdb.HExists(background, name, "record").Val() {
 			names = append(names, name)
 		}
 	}
@@ -57,36 +57,36 @@ func (e *env) records() (names []string) {
 }
 
 // forgetKeys deletes all records, what keys are bound to, and what counts towards quotas.
-func (e *env) forgetKeys() {
-	e.Helper()
-	for _, name := range append(e.keptKeys(), e.rdb.Keys(background, "*reqlock:idempotency:*:counted").Val()...) {
-		e.rdb.Del(background, name)
+func (fx *fixture) forgetKeys() {
+	fx.Helper()
+	for _, name := range append(fx.keptKeys(), fx.rdb.Keys(background, "*reqlock:idempotency:*:counted").Val()...) {
+		fx.rdb.Del(background, name)
 	}
 }
 
 // record returns the Redis key of the only record.
-func (e *env) record() string {
-	e.Helper()
-	names := e.records()
+func (fx *fixture) record() string {
+	fx.Helper()
+	names := fx.records()
 	if len(names) != 1 {
-		e.Fatalf("there are %d records, want 1", len(names))
+		fx.Fatalf("there are %d records, want 1", len(names))
 	}
 	return names[0]
 }
 
 // onceLockName returns the name of the lock of the only run.
-func (e *env) onceLockName() string {
-	e.Helper()
-	names, err := e.rdb.Keys(background, "reqlock:idempotency:*").Result()
+func (fx *fixture) onceLockName() string {
+	fx.Helper()
+	names, err := fx.rdb.Keys(background, "reqlock:idempotency:*").Result()
 	if err != nil || len(names) != 1 {
-		e.Fatalf("locks %q (%v), want 1", names, err)
+		fx.Fatalf("locks %q (%v), want 1", names, err)
 	}
 	return names[0]
 }
 
 // serveOnce runs a server whose route orders, for all methods, is idempotent.
-func (e *env) serveOnce(handler http.HandlerFunc, change ...func(*idempotency.Config)) *site {
-	return e.serve(Route{Pattern: orders, Once: []idempotency.Config{e.once(change...)}, Handler: handler})
+func (fx *fixture) serveOnce(handler http.HandlerFunc, change ...func(*idempotency.Config)) *testServer {
+	return fx.serve(Route{Pattern: orders, Once: []idempotency.Config{fx.once(change...)}, Handler: handler})
 }
 
 // repeatsWait sets a WaitTime longer than any test.
@@ -94,9 +94,9 @@ func repeatsWait(cfg *idempotency.Config) { cfg.WaitTime = 3 * patience }
 
 func refuses(cfg *idempotency.Config) { cfg.OnUnknown = idempotency.OutcomeRefuse }
 
-// paying makes a request of anna's with the key of the tests.
-func (s *site) paying(body string, changes ...func(*http.Request)) *http.Request {
-	r := s.request(http.MethodPost, order, strings.NewReader(body))
+// newRequestWithKey makes a request of anna's with the key of the tests.
+func (s *testServer) newRequestWithKey(body string, changes ...func(*http.Request)) *http.Request {
+	r := s.newRequest(http.MethodPost, order, strings.NewReader(body))
 	r.Header.Set("Idempotency-Key", key)
 	r.Header.Set("X-User", "anna")
 	r.Header.Set("Content-Type", "application/json")
@@ -106,10 +106,10 @@ func (s *site) paying(body string, changes ...func(*http.Request)) *http.Request
 	return r
 }
 
-// pay sends the request that paying returns.
-func (s *site) pay(body string, changes ...func(*http.Request)) answer {
-	s.e.Helper()
-	return s.must(s.send(s.paying(body, changes...)))
+// postWithKey sends the request that newRequestWithKey returns.
+func (s *testServer) postWithKey(body string, changes ...func(*http.Request)) answer {
+	s.fx.Helper()
+	return s.must(s.send(s.newRequestWithKey(body, changes...)))
 }
 
 // with sets a header.
@@ -118,8 +118,8 @@ func with(name, value string) func(*http.Request) {
 }
 
 // wantReplay fails the test unless the answer is a repetition of first: the same but for the date.
-func (a answer) wantReplay(e *env, first answer) {
-	e.Helper()
+func (a answer) wantReplay(fx *fixture, first answer) {
+	fx.Helper()
 	want := first.header.Clone()
 	want.Set("Idempotent-Replayed", "true")
 	got := a.header.Clone()
@@ -127,19 +127,19 @@ func (a answer) wantReplay(e *env, first answer) {
 		h.Del("Date")
 	}
 	if a.err != nil || a.status != first.status || a.body != first.body {
-		e.Errorf("answer %d %.200q (%v), want %d %.200q again", a.status, a.body, a.err, first.status, first.body)
+		fx.Errorf("answer %d %.200q (%v), want %d %.200q again", a.status, a.body, a.err, first.status, first.body)
 	}
 	if !maps.EqualFunc(got, want, slices.Equal) {
-		e.Errorf("header\n%v, want\n%v", got, want)
+		fx.Errorf("header\n%v, want\n%v", got, want)
 	}
 }
 
 // wantOwn fails the test unless the handler gave this answer, and just now.
-func (a answer) wantOwn(e *env, status int, body string) {
-	e.Helper()
-	a.want(e, status, body)
+func (a answer) wantOwn(fx *fixture, status int, body string) {
+	fx.Helper()
+	a.want(fx, status, body)
 	if got := a.header.Get("Idempotent-Replayed"); got != "" {
-		e.Errorf("the answer is a replay: %v", a.header)
+		fx.Errorf("the answer is a replay: %v", a.header)
 	}
 }
 
@@ -159,19 +159,19 @@ func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%d %s", c.runs.Add(1), body)
 }
 
-func (c *counter) want(e *env, n int64) {
-	e.Helper()
+func (c *counter) want(fx *fixture, n int64) {
+	fx.Helper()
 	if got := c.runs.Load(); got != n {
-		e.Errorf("the handler ran %d times, want %d", got, n)
+		fx.Errorf("the handler ran %d times, want %d", got, n)
 	}
 }
 
 // outcomesOf counts the next n outcomes by their description.
-func (e *env) outcomesOf(n int) map[string]int {
-	e.Helper()
+func (fx *fixture) outcomesOf(n int) map[string]int {
+	fx.Helper()
 	counts := make(map[string]int)
 	for range n {
-		counts[describe(e.outcome())]++
+		counts[describe(fx.outcome())]++
 	}
 	return counts
 }

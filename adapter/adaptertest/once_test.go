@@ -16,7 +16,7 @@ import (
 // A service that moves from one framework to another keeps its keys.
 func TestOnceAcrossFrameworks(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	for i, a := range frameworks {
 		router := a.Router(locks, adaptertest.Route{
 			Method:  http.MethodPost,

@@ -91,29 +91,29 @@ func countRuns(runs *atomic.Int64, handle http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func onceIdentical(e *env) {
+func onceIdentical(fx *fixture) {
 	for _, test := range answers {
 		var runs atomic.Int64
-		s := e.serveOnce(countRuns(&runs, test.handle))
+		s := fx.serveOnce(countRuns(&runs, test.handle))
 		s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		with := with("Idempotency-Key", strconv.Itoa(test.status)+strings.ReplaceAll(test.name, " ", "-"))
-		first := s.pay("x", with)
+		first := s.postWithKey("x", with)
 		if first.status != test.status || first.header.Get("Idempotent-Replayed") != "" {
-			e.Errorf("%s: answer %d %v", test.name, first.status, first.header)
+			fx.Errorf("%s: answer %d %v", test.name, first.status, first.header)
 		}
 		for range 2 {
-			again := s.pay("x", with)
-			if again.wantReplay(e, first); runs.Load() != 1 {
-				e.Errorf("%s: the handler ran %d times", test.name, runs.Load())
+			again := s.postWithKey("x", with)
+			if again.wantReplay(fx, first); runs.Load() != 1 {
+				fx.Errorf("%s: the handler ran %d times", test.name, runs.Load())
 			}
 			if allows := again.status != 204 && again.status != 304; allows && again.header.Get("Content-Length") != strconv.Itoa(len(again.body)) {
-				e.Errorf("%s: the length is %q", test.name, again.header.Get("Content-Length"))
+				fx.Errorf("%s: the length is %q", test.name, again.header.Get("Content-Length"))
 			}
 		}
 	}
 }
 
-func onceHeaders(e *env) {
+func onceHeaders(fx *fixture) {
 	handle := func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Set-Cookie", "X-Request-Id", "Ratelimit-Remaining", "X-Ratelimit-Limit", "Retry-After", "Server", "Authorization", "Proxy-Authorization", "X-Auth-Token", "X-Mine", "X-Hop"} {
 			w.Header().Set(name, "1")
@@ -130,14 +130,14 @@ func onceHeaders(e *env) {
 		{func(name string) bool { return name == "X-Request-Id" || idempotency.DefaultHeaders(name) }, []string{"X-Mine", "X-Request-Id"}},
 		{func(name string) bool { return name == "X-Auth-Token" || idempotency.DefaultHeaders(name) }, []string{"X-Auth-Token", "X-Mine"}},
 	} {
-		s := e.serveOnce(handle, func(cfg *idempotency.Config) { cfg.Headers = test.filter })
+		s := fx.serveOnce(handle, func(cfg *idempotency.Config) { cfg.Headers = test.filter })
 		user := with("X-User", strings.Join(test.kept, "+"))
-		first := s.pay("x", user)
+		first := s.postWithKey("x", user)
 		if first.header.Get("Set-Cookie") != "1" || first.header.Get("Authorization") != "1" || first.header.Get("X-Hop") != "1" {
-			e.Errorf("the first answer has lost headers: %v", first.header)
+			fx.Errorf("the first answer has lost headers: %v", first.header)
 		}
-		again := s.pay("x", user)
-		again.want(e, 200, "done")
+		again := s.postWithKey("x", user)
+		again.want(fx, 200, "done")
 		var kept []string
 		for name, values := range again.header {
 			if slices.Equal(values, []string{"1"}) {
@@ -145,15 +145,15 @@ func onceHeaders(e *env) {
 			}
 		}
 		if slices.Sort(kept); !slices.Equal(kept, test.kept) {
-			e.Errorf("kept %q, want %q", kept, test.kept)
+			fx.Errorf("kept %q, want %q", kept, test.kept)
 		}
 	}
 }
 
 // Middleware around the guard sets its headers on every answer, replays included.
-func onceHeadersFromOutside(e *env) {
+func onceHeadersFromOutside(fx *fixture) {
 	var n atomic.Int64
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X-Serial", strconv.FormatInt(n.Add(1), 10))
 			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
@@ -161,26 +161,26 @@ func onceHeadersFromOutside(e *env) {
 			w.Header().Add("Vary", "Origin")
 			next.ServeHTTP(w, r)
 		})
-	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Del("X-Taken-Away")
 		w.Header().Add("Vary", "Accept")
 		_, _ = io.WriteString(w, "done")
 	}})
 	for i := range 3 {
 		serial := strconv.Itoa(i + 1)
-		a := s.pay("x", with("Origin", "https://"+serial))
-		a.want(e, 200, "done")
+		a := s.postWithKey("x", with("Origin", "https://"+serial))
+		a.want(fx, 200, "done")
 		if a.header.Get("X-Serial") != serial || a.header.Get("Access-Control-Allow-Origin") != "https://"+serial ||
 			a.header.Get("X-Taken-Away") != "" || !slices.Equal(a.header["Vary"], []string{"Origin", "Accept"}) {
-			e.Errorf("answer %d has header %v", i, a.header)
+			fx.Errorf("answer %d has header %v", i, a.header)
 		}
 	}
 }
 
 // onceHeaderSetAgain has outer middleware whose next version does not set the header.
-func onceHeaderSetAgain(e *env) {
+func onceHeaderSetAgain(fx *fixture) {
 	var n atomic.Int64
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if n.Add(1) == 1 {
 				w.Header().Set("X-Again", "a")
@@ -188,38 +188,38 @@ func onceHeaderSetAgain(e *env) {
 			}
 			next.ServeHTTP(w, r)
 		})
-	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Again", "a")
 		_, _ = io.WriteString(w, "done")
 	}})
 	for i := range 2 {
-		a := s.pay("x")
-		a.want(e, 200, "done")
+		a := s.postWithKey("x")
+		a.want(fx, 200, "done")
 		if a.header.Get("X-Again") != "a" || a.header.Get("X-Once") != []string{"a", ""}[i] {
-			e.Errorf("answer %d has header %v", i, a.header)
+			fx.Errorf("answer %d has header %v", i, a.header)
 		}
 	}
 }
 
-func onceHead(e *env) {
+func onceHead(fx *fixture) {
 	for i, handle := range []http.HandlerFunc{
 		func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "body") },
 		func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Content-Length", "9000") },
 		func(w http.ResponseWriter, r *http.Request) {},
 	} {
-		s := e.serveOnce(handle, func(cfg *idempotency.Config) { cfg.Methods = []string{"HEAD"} })
+		s := fx.serveOnce(handle, func(cfg *idempotency.Config) { cfg.Methods = []string{"HEAD"} })
 		head := func(r *http.Request) {
-			*r = *s.request(http.MethodHead, order, nil)
+			*r = *s.newRequest(http.MethodHead, order, nil)
 			r.Header.Set("X-User", strconv.Itoa(i))
 			r.Header.Set("Idempotency-Key", key)
 		}
-		first := s.pay("", head)
-		first.wantOwn(e, 200, "")
-		s.pay("", head).wantReplay(e, first)
+		first := s.postWithKey("", head)
+		first.wantOwn(fx, 200, "")
+		s.postWithKey("", head).wantReplay(fx, first)
 	}
 }
 
-func onceNotStored(e *env) {
+func onceNotStored(fx *fixture) {
 	status := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status); _, _ = io.WriteString(w, "done") }
 	}
@@ -242,63 +242,63 @@ func onceNotStored(e *env) {
 		}, 200},
 	} {
 		var runs atomic.Int64
-		s := e.serveOnce(countRuns(&runs, test.handle), once...)
+		s := fx.serveOnce(countRuns(&runs, test.handle), once...)
 		for range 3 {
-			s.pay("x").wantOwn(e, test.status, "done")
+			s.postWithKey("x").wantOwn(fx, test.status, "done")
 		}
-		if runs.Load() != 3 || len(e.records()) != 0 {
-			e.Errorf("status %d: the handler ran %d times, the records are %q", test.status, runs.Load(), e.records())
+		if runs.Load() != 3 || len(fx.records()) != 0 {
+			fx.Errorf("status %d: the handler ran %d times, the records are %q", test.status, runs.Load(), fx.records())
 		}
 	}
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) {
+	s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) {
 		cfg.Store = func(status int, h http.Header) bool {
 			h.Set("Content-Type", "a copy")
 			return status != 201
 		}
 	})
-	s.pay("x").wantOwn(e, 201, "1 x")
-	s.pay("x").wantOwn(e, 201, "2 x")
+	s.postWithKey("x").wantOwn(fx, 201, "1 x")
+	s.postWithKey("x").wantOwn(fx, 201, "2 x")
 }
 
 // onceUnanswered has a handler that writes nothing. It is an answer, empty, only if the handler
 // ends without an error. OutcomeRefuse changes nothing: an error is a known outcome.
-func onceUnanswered(e *env) {
+func onceUnanswered(fx *fixture) {
 	for user, change := range map[string]func(*idempotency.Config){"rerun": func(*idempotency.Config) {}, "refuse": refuses} {
 		var runs atomic.Int64
-		fails := func() bool { return runs.Load() <= 2 && e.adapter.LeavesErrors }
-		s := e.serve(Route{
-			Pattern: orders, Once: []idempotency.Config{e.once(change)},
+		fails := func() bool { return runs.Load() <= 2 && fx.adapter.LeavesErrors }
+		s := fx.serve(Route{
+			Pattern: orders, Once: []idempotency.Config{fx.once(change)},
 			Handler: func(http.ResponseWriter, *http.Request) { runs.Add(1) }, fails: fails,
 		})
-		pay := func() answer { return s.pay("x", with("X-User", user)) }
+		pay := func() answer { return s.postWithKey("x", with("X-User", user)) }
 		want := int64(1)
-		for ; e.adapter.LeavesErrors && want <= 2; want++ {
+		for ; fx.adapter.LeavesErrors && want <= 2; want++ {
 			a := pay()
-			a.wantOwn(e, a.status, a.body)
-			if o := e.outcome(); !o.Ran || o.Status != 0 && o.Status < 500 {
-				e.Errorf("the outcome is %+v, want no status or that of an error", o)
+			a.wantOwn(fx, a.status, a.body)
+			if o := fx.outcome(); !o.Ran || o.Status != 0 && o.Status < 500 {
+				fx.Errorf("the outcome is %+v, want no status or that of an error", o)
 			}
-			if names := e.records(); len(names) > 0 {
-				e.Errorf("left in Redis: %q", names)
+			if names := fx.records(); len(names) > 0 {
+				fx.Errorf("left in Redis: %q", names)
 			}
 		}
 		first := pay()
-		first.wantOwn(e, 200, "")
-		if o := e.outcome(); o.Status != 0 && o.Status != 200 || !o.Ran {
-			e.Errorf("the outcome is %+v, want status 200", o)
+		first.wantOwn(fx, 200, "")
+		if o := fx.outcome(); o.Status != 0 && o.Status != 200 || !o.Ran {
+			fx.Errorf("the outcome is %+v, want status 200", o)
 		}
-		pay().wantReplay(e, first)
-		e.outcome()
+		pay().wantReplay(fx, first)
+		fx.outcome()
 		if runs.Load() != want {
-			e.Errorf("the handler ran %d times, want %d", runs.Load(), want)
+			fx.Errorf("the handler ran %d times, want %d", runs.Load(), want)
 		}
-		e.rdb.Del(background, e.record())
+		fx.rdb.Del(background, fx.record())
 	}
 }
 
 // An answer that cannot be recorded reaches the client as without a guard; a repeat gets 409.
-func onceNotReplayable(e *env) {
+func onceNotReplayable(fx *fixture) {
 	large := strings.Repeat("0123456789", 200_000)
 	for _, test := range []struct {
 		name   string
@@ -313,7 +313,7 @@ func onceNotReplayable(e *env) {
 		{"flushed by controller", "onetwo", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "one")
 			if err := http.NewResponseController(w).Flush(); err != nil {
-				e.Errorf("Flush: %v", err)
+				fx.Errorf("Flush: %v", err)
 			}
 			_, _ = io.WriteString(w, "two")
 		}},
@@ -343,28 +343,28 @@ func onceNotReplayable(e *env) {
 		}},
 	} {
 		var runs atomic.Int64
-		s := e.serveOnce(countRuns(&runs, test.handle))
-		response, err := s.client.Do(s.paying("x", with("X-User", test.name)))
+		s := fx.serveOnce(countRuns(&runs, test.handle))
+		response, err := s.client.Do(s.newRequestWithKey("x", with("X-User", test.name)))
 		if err != nil {
-			e.Fatal(err)
+			fx.Fatal(err)
 		}
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil || string(body) != test.body || response.StatusCode != 200 {
-			e.Errorf("%s: answer %d with %d bytes (%v), want %d", test.name, response.StatusCode, len(body), err, len(test.body))
+			fx.Errorf("%s: answer %d with %d bytes (%v), want %d", test.name, response.StatusCode, len(body), err, len(test.body))
 		}
 		if strings.HasPrefix(test.name, "trailers") && response.Trailer.Get("X-End") != "yes" {
-			e.Errorf("%s: trailers %v", test.name, response.Trailer)
+			fx.Errorf("%s: trailers %v", test.name, response.Trailer)
 		}
-		e.outcome() // the end of a stream is seen before the handler has returned
+		fx.outcome() // the end of a stream is seen before the handler has returned
 		for range 2 {
-			s.pay("x", with("X-User", test.name)).wantProblem(e, 409, "not-replayable", "")
-			e.outcome()
+			s.postWithKey("x", with("X-User", test.name)).wantProblem(fx, 409, "not-replayable", "")
+			fx.outcome()
 		}
-		s.pay("y", with("X-User", test.name)).wantProblem(e, 422, "key-reused", "")
-		e.outcome()
+		s.postWithKey("y", with("X-User", test.name)).wantProblem(fx, 422, "key-reused", "")
+		fx.outcome()
 		if runs.Load() != 1 {
-			e.Errorf("%s: the handler ran %d times", test.name, runs.Load())
+			fx.Errorf("%s: the handler ran %d times", test.name, runs.Load())
 		}
 	}
 }

@@ -19,26 +19,26 @@ import (
 // A configChange is a row of the table in docs/idempotency-changes.md: the old version runs a
 // request, and the new one gets its repeat.
 type configChange struct {
-	old, changed func(*env, *idempotency.Config)
+	old, changed func(*fixture, *idempotency.Config)
 	as           func(*http.Request) // changes both requests
 	dies         bool                // makes the run of the old version end without a result
 }
 
 // RunChanges walks the table with two versions of a server.
 func RunChanges(t *testing.T, a Adapter) {
-	set := func(change func(*idempotency.Config)) func(*env, *idempotency.Config) {
-		return func(_ *env, cfg *idempotency.Config) { change(cfg) }
+	set := func(change func(*idempotency.Config)) func(*fixture, *idempotency.Config) {
+		return func(_ *fixture, cfg *idempotency.Config) { change(cfg) }
 	}
 	nothing := set(func(*idempotency.Config) {})
-	sealed := func(e *env, cfg *idempotency.Config) { cfg.Codec = idempotency.AEAD(e.aead(1)) }
+	sealed := func(fx *fixture, cfg *idempotency.Config) { cfg.Codec = idempotency.AEAD(fx.aead(1)) }
 	refusing := set(refuses)
 	changes := map[string]configChange{
 		"`Scope` returns another text": {changed: set(func(cfg *idempotency.Config) {
 			cfg.Scope = func(*http.Request) (string, error) { return "another", nil }
 		})},
 		"`Route`, or the pattern if it is not set": {changed: set(func(cfg *idempotency.Config) { cfg.Route = "another" })},
-		"`Locks` has another Redis": {changed: func(e *env, cfg *idempotency.Config) {
-			cfg.Locks = e.client(redistest.Start(e.T).Addr(), core.Options{})
+		"`Locks` has another Redis": {changed: func(fx *fixture, cfg *idempotency.Config) {
+			cfg.Locks = fx.newLocks(redistest.Start(fx.T).Addr(), core.Options{})
 		}},
 		"`Methods` without the method": {changed: set(func(cfg *idempotency.Config) { cfg.Methods = []string{http.MethodPatch} })},
 		"`KeyUUID` is set, the key is a UUID in capitals": {
@@ -83,7 +83,7 @@ func RunChanges(t *testing.T, a Adapter) {
 		rows++
 		t.Run(strings.TrimPrefix(cells[0], "| "), func(t *testing.T) {
 			t.Parallel()
-			if got := change.walk(newEnv(t, a)); got != cells[1] {
+			if got := change.walk(newFixture(t, a)); got != cells[1] {
 				t.Errorf("the repeat gets %s; the page says %s", got, cells[1])
 			}
 		})
@@ -96,9 +96,9 @@ func RunChanges(t *testing.T, a Adapter) {
 var problemType = regexp.MustCompile(`"urn:reqlock:problem:([a-z-]+)"`)
 
 // walk returns what the repeat gets, in the words of the page.
-func (c configChange) walk(e *env) string {
+func (c configChange) walk(fx *fixture) string {
 	if c.old == nil {
-		c.old = func(*env, *idempotency.Config) {}
+		c.old = func(*fixture, *idempotency.Config) {}
 	}
 	if c.as == nil {
 		c.as = func(*http.Request) {}
@@ -112,13 +112,13 @@ func (c configChange) walk(e *env) string {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "done")
 	}
-	version := func(change func(*env, *idempotency.Config)) *site {
-		return e.serveOnce(handle, func(cfg *idempotency.Config) { change(e, cfg) })
+	version := func(change func(*fixture, *idempotency.Config)) *testServer {
+		return fx.serveOnce(handle, func(cfg *idempotency.Config) { change(fx, cfg) })
 	}
 	before, after := version(c.old), version(c.changed)
-	first := before.send(before.paying("paid", c.as))
-	e.outcome()
-	again := after.pay("paid", c.as)
+	first := before.send(before.newRequestWithKey("paid", c.as))
+	fx.outcome()
+	again := after.postWithKey("paid", c.as)
 	switch {
 	case runs.Load() > 1 && again.status == 201:
 		return "runs again"

@@ -38,52 +38,52 @@ func RunKeys(t *testing.T, a Adapter) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			s.run(newEnv(t, a))
+			s.run(newFixture(t, a))
 		})
 	}
 }
 
-// onceBodyLimitLowered shows that a repeat whose body has become too large gets its answer, and nothing
-// else runs.
-func onceBodyLimitLowered(e *env) {
+// onceBodyLimitLowered shows that a repeat whose body has become too large gets its answer, and
+// nothing else runs.
+func onceBodyLimitLowered(fx *fixture) {
 	large, c := strings.Repeat("x", 3000), &counter{}
-	before := e.serveOnce(c.ServeHTTP)
-	first := before.pay(large)
-	after := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.MaxRequestBody = 1000 })
-	after.pay(large).wantReplay(e, first)
-	after.pay(large, func(r *http.Request) { r.ContentLength = -1 }).wantReplay(e, first) // chunked
-	after.pay(large+"y").wantProblem(e, 422, "key-reused", "")
-	after.pay(large, with("Idempotency-Key", "new")).wantProblem(e, 413, "body-too-large", "")
-	after.pay("small").wantProblem(e, 422, "key-reused", "")
-	c.want(e, 1)
+	before := fx.serveOnce(c.ServeHTTP)
+	first := before.postWithKey(large)
+	after := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.MaxRequestBody = 1000 })
+	after.postWithKey(large).wantReplay(fx, first)
+	after.postWithKey(large, func(r *http.Request) { r.ContentLength = -1 }).wantReplay(fx, first) // chunked
+	after.postWithKey(large+"y").wantProblem(fx, 422, "key-reused", "")
+	after.postWithKey(large, with("Idempotency-Key", "new")).wantProblem(fx, 413, "body-too-large", "")
+	after.postWithKey("small").wantProblem(fx, 422, "key-reused", "")
+	c.want(fx, 1)
 }
 
 // onceQuota shows that a scope may use so many keys, on all routes, and that known keys go on.
-func onceQuota(e *env) {
+func onceQuota(fx *fixture) {
 	c := &counter{}
 	limited := func(cfg *idempotency.Config) { cfg.MaxKeys, cfg.Route = 3, "route" }
-	s := e.serve(
-		Route{Pattern: orders, Once: []idempotency.Config{e.once(limited)}, Handler: c.ServeHTTP},
-		Route{Pattern: "/other", Once: []idempotency.Config{e.once(limited, func(cfg *idempotency.Config) { cfg.Route = "other" })}, Handler: c.ServeHTTP},
+	s := fx.serve(
+		Route{Pattern: orders, Once: []idempotency.Config{fx.once(limited)}, Handler: c.ServeHTTP},
+		Route{Pattern: "/other", Once: []idempotency.Config{fx.once(limited, func(cfg *idempotency.Config) { cfg.Route = "other" })}, Handler: c.ServeHTTP},
 	)
 	named := func(n int) func(*http.Request) { return with("Idempotency-Key", fmt.Sprint("key-", n)) }
-	first := s.pay("x", named(1))
-	first.wantOwn(e, 201, "1 x")
-	s.pay("x", named(2)).wantOwn(e, 201, "2 x")
-	s.pay("x", named(3), to("/other")).wantOwn(e, 201, "3 x")
-	s.pay("x", named(4)).wantProblem(e, 429, "key-quota", "60")
-	s.pay("x", named(4), to("/other")).wantProblem(e, 429, "key-quota", "60")
-	s.pay("x", named(1)).wantReplay(e, first)
-	s.pay("y", named(1)).wantProblem(e, 422, "key-reused", "")
-	s.pay("x", named(4), with("X-User", "bert")).wantOwn(e, 201, "4 x")
-	if n := len(e.records()); n != 4 {
-		e.Errorf("there are %d records, want 4", n)
+	first := s.postWithKey("x", named(1))
+	first.wantOwn(fx, 201, "1 x")
+	s.postWithKey("x", named(2)).wantOwn(fx, 201, "2 x")
+	s.postWithKey("x", named(3), to("/other")).wantOwn(fx, 201, "3 x")
+	s.postWithKey("x", named(4)).wantProblem(fx, 429, "key-quota", "60")
+	s.postWithKey("x", named(4), to("/other")).wantProblem(fx, 429, "key-quota", "60")
+	s.postWithKey("x", named(1)).wantReplay(fx, first)
+	s.postWithKey("y", named(1)).wantProblem(fx, 422, "key-reused", "")
+	s.postWithKey("x", named(4), with("X-User", "bert")).wantOwn(fx, 201, "4 x")
+	if n := len(fx.records()); n != 4 {
+		fx.Errorf("there are %d records, want 4", n)
 	}
 }
 
 // onceErrorTTL shows that an answer of 4xx lives shorter than others, unless an earlier run of the
 // key may have done something.
-func onceErrorTTL(e *env) {
+func onceErrorTTL(fx *fixture) {
 	for _, test := range []struct {
 		statuses []int // one for each run
 		says     func(idempotency.Report)
@@ -93,56 +93,56 @@ func onceErrorTTL(e *env) {
 		{[]int{422}, idempotency.Report.Done, 60}, {[]int{502, 422}, nil, 60},
 	} {
 		var runs atomic.Int64
-		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 			if test.says != nil {
 				test.says(idempotency.Outcome(r.Context()))
 			}
 			w.WriteHeader(test.statuses[runs.Add(1)-1])
 		}, func(cfg *idempotency.Config) { cfg.TTL, cfg.ErrorTTL = time.Hour, 5*time.Minute })
 		for range test.statuses {
-			s.pay("x")
+			s.postWithKey("x")
 		}
-		if left := e.rdb.PTTL(background, e.record()).Val(); left.Minutes() > test.minutes || left.Minutes() < test.minutes-4 {
-			e.Errorf("after %v the record lives for %v, want %v minutes", test.statuses, left, test.minutes)
+		if left := fx.rdb.PTTL(background, fx.record()).Val(); left.Minutes() > test.minutes || left.Minutes() < test.minutes-4 {
+			fx.Errorf("after %v the record lives for %v, want %v minutes", test.statuses, left, test.minutes)
 		}
-		e.forgetKeys()
+		fx.forgetKeys()
 	}
 }
 
-func onceStoresSuccess(e *env) {
+func onceStoresSuccess(fx *fixture) {
 	var runs atomic.Int64
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader([]int{400, 422, 201}[runs.Add(1)-1])
 	}, func(cfg *idempotency.Config) { cfg.Store = idempotency.StoreSuccess })
-	s.pay("x").wantOwn(e, 400, "")
-	s.pay("x").wantOwn(e, 422, "")
-	done := s.pay("x")
-	done.wantOwn(e, 201, "")
-	s.pay("x").wantReplay(e, done)
+	s.postWithKey("x").wantOwn(fx, 400, "")
+	s.postWithKey("x").wantOwn(fx, 422, "")
+	done := s.postWithKey("x")
+	done.wantOwn(fx, 201, "")
+	s.postWithKey("x").wantReplay(fx, done)
 }
 
 // onceOwnRedis has locks in one Redis, and records in another one.
-func onceOwnRedis(e *env) {
-	other := redistest.Start(e.T)
+func onceOwnRedis(fx *fixture) {
+	other := redistest.Start(fx.T)
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Locks = e.client(other.Addr(), core.Options{}) })
-	first := s.pay("x")
-	first.wantOwn(e, 201, "1 x")
-	s.pay("x").wantReplay(e, first)
-	if names := e.records(); len(names) > 0 {
-		e.Errorf("left in the Redis of the locks: %q", names)
+	s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Locks = fx.newLocks(other.Addr(), core.Options{}) })
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "1 x")
+	s.postWithKey("x").wantReplay(fx, first)
+	if names := fx.records(); len(names) > 0 {
+		fx.Errorf("left in the Redis of the locks: %q", names)
 	}
-	if n := len(other.Client(e.T).Keys(background, "*:record").Val()); n != 1 {
-		e.Errorf("there are %d records in the other Redis, want 1", n)
+	if n := len(other.Client(fx.T).Keys(background, "*:record").Val()); n != 1 {
+		fx.Errorf("there are %d records in the other Redis, want 1", n)
 	}
 }
 
 // onceScopes shows that a key is independent for each user and method.
-func onceScopes(e *env) {
+func onceScopes(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP)
-	first := s.pay("x")
-	first.wantOwn(e, 201, "1 x")
+	s := fx.serveOnce(c.ServeHTTP)
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "1 x")
 	for i, other := range []func(*http.Request){
 		with("X-User", "bert"),
 		with("X-User", "ann"),
@@ -151,16 +151,16 @@ func onceScopes(e *env) {
 		with("Idempotency-Key", key+"1"),
 		with("Idempotency-Key", strings.ToUpper(key)),
 	} {
-		own := s.pay("x", other)
-		own.wantOwn(e, 201, fmt.Sprintf("%d x", i+2))
-		s.pay("x", other).wantReplay(e, own)
+		own := s.postWithKey("x", other)
+		own.wantOwn(fx, 201, fmt.Sprintf("%d x", i+2))
+		s.postWithKey("x", other).wantReplay(fx, own)
 	}
-	s.pay("x").wantReplay(e, first)
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
-func onceKeySyntax(e *env) {
+func onceKeySyntax(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP)
+	s := fx.serveOnce(c.ServeHTTP)
 	long := strings.Repeat("k", 255)
 	runs := int64(0)
 	for _, same := range [][]string{
@@ -175,38 +175,38 @@ func onceKeySyntax(e *env) {
 		runs++
 		for _, value := range same {
 			a := s.raw("X-User: anna\r\nIdempotency-Key: "+value+"\r\nContent-Length: 0\r\n", "")
-			if a.want(e, 201, fmt.Sprintf("%d ", runs)); a.status != 201 {
-				e.Errorf("with the key %.50q", value)
+			if a.want(fx, 201, fmt.Sprintf("%d ", runs)); a.status != 201 {
+				fx.Errorf("with the key %.50q", value)
 			}
 		}
-		c.want(e, runs)
+		c.want(fx, runs)
 	}
 	for _, value := range []string{
 		"", " ", `""`, `"`, `"abc`, `abc"`, `a"b`, `"abc"x`, `"abc";p=1`, `"a", "b"`, `"a\b"`, `"abc\"`, `"abc\`, "a b", `"a b"`, "a\tb",
 		"k\u00e9y", "k\xffy", `"k` + "\u00e9" + `y"`, long + "k", `"` + long + `k"`,
 	} {
 		a := s.raw("X-User: anna\r\nIdempotency-Key: "+value+"\r\nContent-Length: 0\r\n", "")
-		if a.wantProblem(e, 400, "key-invalid", ""); a.status != 400 {
-			e.Errorf("with the key %.50q", value)
+		if a.wantProblem(fx, 400, "key-invalid", ""); a.status != 400 {
+			fx.Errorf("with the key %.50q", value)
 		}
 	}
-	s.raw("X-User: anna\r\nIdempotency-Key: abc\r\nIdempotency-Key: abc\r\nContent-Length: 0\r\n", "").wantProblem(e, 400, "key-invalid", "")
-	s.raw("X-User: anna\r\nContent-Length: 0\r\n", "").wantProblem(e, 400, "key-missing", "")
-	c.want(e, runs)
+	s.raw("X-User: anna\r\nIdempotency-Key: abc\r\nIdempotency-Key: abc\r\nContent-Length: 0\r\n", "").wantProblem(fx, 400, "key-invalid", "")
+	s.raw("X-User: anna\r\nContent-Length: 0\r\n", "").wantProblem(fx, 400, "key-missing", "")
+	c.want(fx, runs)
 }
 
-func onceStrict(e *env) {
+func onceStrict(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Strict = true })
-	s.pay("x").wantProblem(e, 400, "key-invalid", "")
-	s.pay("x", with("Idempotency-Key", `"`+key+`"`)).wantOwn(e, 201, "1 x")
+	s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Strict = true })
+	s.postWithKey("x").wantProblem(fx, 400, "key-invalid", "")
+	s.postWithKey("x", with("Idempotency-Key", `"`+key+`"`)).wantOwn(fx, 201, "1 x")
 }
 
-func onceMethods(e *env) {
+func onceMethods(fx *fixture) {
 	c := &counter{}
-	s := e.serve(
-		Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: c.ServeHTTP},
-		Route{Pattern: "/put/{id}", Once: []idempotency.Config{e.once(func(cfg *idempotency.Config) {
+	s := fx.serve(
+		Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: c.ServeHTTP},
+		Route{Pattern: "/put/{id}", Once: []idempotency.Config{fx.once(func(cfg *idempotency.Config) {
 			cfg.Methods, cfg.Header = []string{"PUT"}, "x-request-token"
 		})}, Handler: c.ServeHTTP},
 	)
@@ -226,23 +226,23 @@ func onceMethods(e *env) {
 		{func(r *http.Request) { r.Method = "PATCH" }, true},
 	} {
 		c.runs.Store(0)
-		s.pay("x", test.change).wantOwn(e, 201, "1 x")
-		again := s.pay("x", test.change)
+		s.postWithKey("x", test.change).wantOwn(fx, 201, "1 x")
+		again := s.postWithKey("x", test.change)
 		if replayed := again.header.Get("Idempotent-Replayed") == "true"; replayed != test.once {
-			e.Errorf("request %d: replayed is %v", i, replayed)
+			fx.Errorf("request %d: replayed is %v", i, replayed)
 		}
 	}
 }
 
-func onceReused(e *env) {
+func onceReused(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP)
-	first := s.pay(`{"amount":1}`)
-	first.wantOwn(e, 201, `1 {"amount":1}`)
+	s := fx.serveOnce(c.ServeHTTP)
+	first := s.postWithKey(`{"amount":1}`)
+	first.wantOwn(fx, 201, `1 {"amount":1}`)
 	for name, other := range map[string]func(*http.Request){
-		"body":         func(r *http.Request) { *r = *s.paying(`{"amount":2}`) },
-		"longer body":  func(r *http.Request) { *r = *s.paying(`{"amount":1} `) },
-		"no body":      func(r *http.Request) { *r = *s.paying("") },
+		"body":         func(r *http.Request) { *r = *s.newRequestWithKey(`{"amount":2}`) },
+		"longer body":  func(r *http.Request) { *r = *s.newRequestWithKey(`{"amount":1} `) },
+		"no body":      func(r *http.Request) { *r = *s.newRequestWithKey("") },
 		"query":        func(r *http.Request) { r.URL.RawQuery = "currency=eur" },
 		"path":         func(r *http.Request) { r.URL.Path = "/orders/other" },
 		"Content-Type": with("Content-Type", "text/plain"),
@@ -252,17 +252,17 @@ func onceReused(e *env) {
 		"range":        with("Range", "bytes=0-1"),
 		"Accept":       with("Accept", "text/csv"),
 	} {
-		a := s.pay(`{"amount":1}`, other)
-		if a.wantProblem(e, 422, "key-reused", ""); a.status != 422 {
-			e.Errorf("with another %s", name)
+		a := s.postWithKey(`{"amount":1}`, other)
+		if a.wantProblem(fx, 422, "key-reused", ""); a.status != 422 {
+			fx.Errorf("with another %s", name)
 		}
-		s.pay(`{"amount":1}`).wantReplay(e, first)
+		s.postWithKey(`{"amount":1}`).wantReplay(fx, first)
 	}
-	s.pay(`{"amount":1}`, with("User-Agent", "another"), with("X-Other", "yes"), with("Accept-Language", "de")).wantReplay(e, first)
-	c.want(e, 1)
+	s.postWithKey(`{"amount":1}`, with("User-Agent", "another"), with("X-Other", "yes"), with("Accept-Language", "de")).wantReplay(fx, first)
+	c.want(fx, 1)
 }
 
-func onceFingerprints(e *env) {
+func onceFingerprints(fx *fixture) {
 	sum := func(f idempotency.Fingerprint) func(*idempotency.Config) {
 		return func(cfg *idempotency.Config) { cfg.Fingerprint = f }
 	}
@@ -276,28 +276,28 @@ func onceFingerprints(e *env) {
 		{idempotency.FingerprintNone, []string{"this", "that", ""}, nil},
 	} {
 		path := fmt.Sprintf("/%d/{id}", i)
-		s := e.serve(Route{Pattern: path, Once: []idempotency.Config{e.once(sum(test.fingerprint))}, Handler: c.ServeHTTP})
+		s := fx.serve(Route{Pattern: path, Once: []idempotency.Config{fx.once(sum(test.fingerprint))}, Handler: c.ServeHTTP})
 		at := func(r *http.Request) { r.URL.Path = fmt.Sprintf("/%d/1", i) }
-		first := s.pay(test.same[0], at)
-		first.wantOwn(e, 201, fmt.Sprintf("%d %s", i+1, test.same[0]))
+		first := s.postWithKey(test.same[0], at)
+		first.wantOwn(fx, 201, fmt.Sprintf("%d %s", i+1, test.same[0]))
 		for _, body := range test.same {
-			s.pay(body, at).wantReplay(e, first)
+			s.postWithKey(body, at).wantReplay(fx, first)
 		}
 		for _, body := range test.other {
-			s.pay(body, at).wantProblem(e, 422, "key-reused", "")
+			s.postWithKey(body, at).wantProblem(fx, 422, "key-reused", "")
 		}
-		s.pay(test.same[0], func(r *http.Request) { r.URL.Path = fmt.Sprintf("/%d/2", i) }).wantProblem(e, 422, "key-reused", "")
+		s.postWithKey(test.same[0], func(r *http.Request) { r.URL.Path = fmt.Sprintf("/%d/2", i) }).wantProblem(fx, 422, "key-reused", "")
 	}
-	c.want(e, 3)
+	c.want(fx, 3)
 }
 
-// onceConditions has a resource that changes, and one of which clients get a part. The answer to one
-// condition or range is never the answer to another.
-func onceConditions(e *env) {
+// onceConditions has a resource that changes, and one of which clients get a part. The answer to
+// one condition or range is never the answer to another.
+func onceConditions(fx *fixture) {
 	var runs atomic.Int64
 	var version atomic.Pointer[string]
 	current := func(v string) { version.Store(&v) }
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		switch {
 		case r.Header.Get("Range") != "":
@@ -310,50 +310,50 @@ func onceConditions(e *env) {
 		}
 	})
 	wantRuns := func(want int64) {
-		e.Helper()
+		fx.Helper()
 		if got := runs.Swap(0); got != want {
-			e.Errorf("the handler ran %d times, want %d", got, want)
+			fx.Errorf("the handler ran %d times, want %d", got, want)
 		}
 	}
 	v1, v2 := with("If-Match", "v1"), with("If-Match", "v2")
 	current("v0")
-	s.pay("x", v1).wantOwn(e, 412, "")
-	s.pay("x", v1).wantOwn(e, 412, "")
+	s.postWithKey("x", v1).wantOwn(fx, 412, "")
+	s.postWithKey("x", v1).wantOwn(fx, 412, "")
 	wantRuns(2)
 	current("v1")
-	done := s.pay("x", v1)
-	done.wantOwn(e, 200, "paid")
+	done := s.postWithKey("x", v1)
+	done.wantOwn(fx, 200, "paid")
 	current("v2")
-	s.pay("x", v1).wantReplay(e, done)
-	s.pay("x", v2).wantProblem(e, 422, "key-reused", "")
-	s.pay("x").wantProblem(e, 422, "key-reused", "")
+	s.postWithKey("x", v1).wantReplay(fx, done)
+	s.postWithKey("x", v2).wantProblem(fx, 422, "key-reused", "")
+	s.postWithKey("x").wantProblem(fx, 422, "key-reused", "")
 	wantRuns(1)
 
 	bert, part := with("X-User", "bert"), with("Range", "bytes=0-1")
-	first := s.pay("x", bert, part)
-	first.wantOwn(e, 206, "pa")
-	s.pay("x", bert, part).wantReplay(e, first)
-	s.pay("x", bert).wantProblem(e, 422, "key-reused", "")
-	s.pay("x", bert, with("Range", "bytes=2-3")).wantProblem(e, 422, "key-reused", "")
+	first := s.postWithKey("x", bert, part)
+	first.wantOwn(fx, 206, "pa")
+	s.postWithKey("x", bert, part).wantReplay(fx, first)
+	s.postWithKey("x", bert).wantProblem(fx, 422, "key-reused", "")
+	s.postWithKey("x", bert, with("Range", "bytes=2-3")).wantProblem(fx, 422, "key-reused", "")
 	wantRuns(1)
 }
 
 // onceLargeBodies has bodies of 50 MB that differ in their last byte.
-func onceLargeBodies(e *env) {
+func onceLargeBodies(fx *fixture) {
 	const size = 50_000_000
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.MaxRequestBody = size })
+	s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.MaxRequestBody = size })
 	body := func(last string) func(*http.Request) {
 		return func(r *http.Request) {
 			r.Body = io.NopCloser(io.MultiReader(io.LimitReader(zeros{}, size-1), strings.NewReader(last)))
 			r.ContentLength = size
 		}
 	}
-	first := s.pay("", body("a"))
-	first.wantOwn(e, 201, "1 a")
-	s.pay("", body("b")).wantProblem(e, 422, "key-reused", "")
-	s.pay("", body("a")).wantReplay(e, first)
-	c.want(e, 1)
+	first := s.postWithKey("", body("a"))
+	first.wantOwn(fx, 201, "1 a")
+	s.postWithKey("", body("b")).wantProblem(fx, 422, "key-reused", "")
+	s.postWithKey("", body("a")).wantReplay(fx, first)
+	c.want(fx, 1)
 }
 
 type zeros struct{}
@@ -363,25 +363,25 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func onceBodyTooLarge(e *env) {
+func onceBodyTooLarge(fx *fixture) {
 	c := &counter{}
-	s := e.serve(
-		Route{Pattern: orders, Once: []idempotency.Config{e.once(func(cfg *idempotency.Config) { cfg.MaxRequestBody = 10 })}, Handler: c.ServeHTTP},
-		Route{Pattern: "/none/{id}", Once: []idempotency.Config{e.once(func(cfg *idempotency.Config) {
+	s := fx.serve(
+		Route{Pattern: orders, Once: []idempotency.Config{fx.once(func(cfg *idempotency.Config) { cfg.MaxRequestBody = 10 })}, Handler: c.ServeHTTP},
+		Route{Pattern: "/none/{id}", Once: []idempotency.Config{fx.once(func(cfg *idempotency.Config) {
 			cfg.MaxRequestBody, cfg.Fingerprint = 10, idempotency.FingerprintNone
 		})}, Handler: c.ServeHTTP},
 	)
 	chunked := func(r *http.Request) { r.ContentLength = -1 }
 	for _, change := range []func(*http.Request){func(*http.Request) {}, chunked} {
-		s.pay("eleven byte", change).wantProblem(e, 413, "body-too-large", "")
+		s.postWithKey("eleven byte", change).wantProblem(fx, 413, "body-too-large", "")
 	}
-	s.pay("just ten b", chunked).wantOwn(e, 201, "1 just ten b")
-	s.pay("eleven byte", func(r *http.Request) { r.URL.Path = "/none/1" }).wantOwn(e, 201, "2 eleven byte")
+	s.postWithKey("just ten b", chunked).wantOwn(fx, 201, "1 just ten b")
+	s.postWithKey("eleven byte", func(r *http.Request) { r.URL.Path = "/none/1" }).wantOwn(fx, 201, "2 eleven byte")
 }
 
-func onceScopeRefuses(e *env) {
+func onceScopeRefuses(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) {
+	s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) {
 		cfg.Scope = func(r *http.Request) (string, error) {
 			switch user := r.Header.Get("X-User"); user {
 			case "anonymous":
@@ -395,10 +395,10 @@ func onceScopeRefuses(e *env) {
 			}
 		}
 	})
-	s.pay("x", with("X-User", "")).wantProblem(e, 400, "key-missing", "")
-	s.pay("x", with("X-User", "anonymous")).wantProblem(e, 401, "mine", "")
-	s.pay("x", with("X-User", "broken")).wantProblem(e, 400, "key-invalid", "")
-	c.want(e, 0)
-	s.pay("x", with("X-User", "internal")).wantOwn(e, 201, "1 x")
-	s.pay("x", with("X-User", "internal")).wantOwn(e, 201, "2 x")
+	s.postWithKey("x", with("X-User", "")).wantProblem(fx, 400, "key-missing", "")
+	s.postWithKey("x", with("X-User", "anonymous")).wantProblem(fx, 401, "mine", "")
+	s.postWithKey("x", with("X-User", "broken")).wantProblem(fx, 400, "key-invalid", "")
+	c.want(fx, 0)
+	s.postWithKey("x", with("X-User", "internal")).wantOwn(fx, 201, "1 x")
+	s.postWithKey("x", with("X-User", "internal")).wantOwn(fx, 201, "2 x")
 }

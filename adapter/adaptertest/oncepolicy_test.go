@@ -29,7 +29,7 @@ func RunPolicy(t *testing.T, a Adapter) {
 		}
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			test(newEnv(t, a))
+			test(newFixture(t, a))
 		})
 	}
 	for sentence := range policy {
@@ -58,177 +58,177 @@ func sentences(page string) (all []string) {
 }
 
 // policy has the test of each sentence.
-var policy = map[string]func(*env){
-	"`POST` and `PATCH` requests need the header `Idempotency-Key`: 1 to 255 visible ASCII characters, new for each new request, such as a random UUID": func(e *env) {
-		s := e.serveOnce((&counter{}).ServeHTTP)
+var policy = map[string]func(*fixture){
+	"`POST` and `PATCH` requests need the header `Idempotency-Key`: 1 to 255 visible ASCII characters, new for each new request, such as a random UUID": func(fx *fixture) {
+		s := fx.serveOnce((&counter{}).ServeHTTP)
 		for _, method := range []string{http.MethodPost, http.MethodPatch} {
 			as := func(r *http.Request) { r.Method = method }
 			for _, good := range []string{"k", strings.Repeat("k", 255), "!~", "8e03978e-40d5-43e8-bc93-6894a57f9324"} {
-				if a := s.pay("x", as, with("Idempotency-Key", good)); a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
-					e.Errorf("%s with the key %q: %d", method, good, a.status)
+				if a := s.postWithKey("x", as, with("Idempotency-Key", good)); a.status != 201 || a.header.Get("Idempotent-Replayed") != "" {
+					fx.Errorf("%s with the key %q: %d", method, good, a.status)
 				}
 			}
 			for _, bad := range []string{strings.Repeat("k", 256), "a b", "é", ""} {
-				s.pay("x", as, with("Idempotency-Key", bad)).wantProblem(e, 400, "key-invalid", "")
+				s.postWithKey("x", as, with("Idempotency-Key", bad)).wantProblem(fx, 400, "key-invalid", "")
 			}
 		}
 	},
-	"Double quotes around the key are not part of it": func(e *env) {
-		s := e.serveOnce((&counter{}).ServeHTTP)
-		first := s.pay("x")
-		s.pay("x", with("Idempotency-Key", `"`+key+`"`)).wantReplay(e, first)
+	"Double quotes around the key are not part of it": func(fx *fixture) {
+		s := fx.serveOnce((&counter{}).ServeHTTP)
+		first := s.postWithKey("x")
+		s.postWithKey("x", with("Idempotency-Key", `"`+key+`"`)).wantReplay(fx, first)
 	},
-	"A request without the header is answered 400": func(e *env) {
-		s := e.serveOnce((&counter{}).ServeHTTP)
-		s.pay("x", func(r *http.Request) { r.Header.Del("Idempotency-Key") }).wantProblem(e, 400, "key-missing", "")
+	"A request without the header is answered 400": func(fx *fixture) {
+		s := fx.serveOnce((&counter{}).ServeHTTP)
+		s.postWithKey("x", func(r *http.Request) { r.Header.Del("Idempotency-Key") }).wantProblem(fx, 400, "key-missing", "")
 	},
-	"After no answer, or a 5xx, send the same request with the same key": func(e *env) {
-		e.repeatRuns([]http.HandlerFunc{endingsBadly[0], badAnswers["502"]})
+	"After no answer, or a 5xx, send the same request with the same key": func(fx *fixture) {
+		fx.repeatRuns([]http.HandlerFunc{endingsBadly[0], badAnswers["502"]})
 	},
-	"If we processed the first request, you get its answer again, with the header `Idempotent-Replayed: true`": func(e *env) {
+	"If we processed the first request, you get its answer again, with the header `Idempotent-Replayed: true`": func(fx *fixture) {
 		c := &counter{}
-		s := e.serveOnce(c.ServeHTTP)
-		first := s.pay("x")
+		s := fx.serveOnce(c.ServeHTTP)
+		first := s.postWithKey("x")
 		for range 2 {
-			s.pay("x").wantReplay(e, first)
+			s.postWithKey("x").wantReplay(fx, first)
 		}
-		c.want(e, 1)
+		c.want(fx, 1)
 	},
-	"We repeat answers below 500, except 401, 408, 409, 412, 416, 421, 423, 425 and 429": func(e *env) {
+	"We repeat answers below 500, except 401, 408, 409, 412, 416, 421, 423, 425 and 429": func(fx *fixture) {
 		except := map[int]bool{401: true, 408: true, 409: true, 412: true, 416: true, 421: true, 423: true, 425: true, 429: true}
 		for status := 200; status < 500; status++ {
-			if repeated := e.repeats(status); repeated != !except[status] {
-				e.Errorf("%d is repeated: %v", status, repeated)
+			if repeated := fx.repeats(status); repeated != !except[status] {
+				fx.Errorf("%d is repeated: %v", status, repeated)
 			}
 		}
 	},
-	"After one of these, or a 5xx, we process the request again": func(e *env) {
+	"After one of these, or a 5xx, we process the request again": func(fx *fixture) {
 		for _, status := range []int{401, 408, 409, 412, 416, 421, 423, 425, 429, 500, 502, 503, 504, 507, 599} {
-			if e.repeats(status) {
-				e.Errorf("%d is repeated", status)
+			if fx.repeats(status) {
+				fx.Errorf("%d is repeated", status)
 			}
 		}
 	},
-	"If we could not keep the answer, such as a very long one, a repeat gets 409 with the problem type `urn:reqlock:problem:not-replayable`, and is not processed": func(e *env) {
+	"If we could not keep the answer, such as a very long one, a repeat gets 409 with the problem type `urn:reqlock:problem:not-replayable`, and is not processed": func(fx *fixture) {
 		var runs atomic.Int64
-		s := e.serveOnce(func(w http.ResponseWriter, _ *http.Request) {
+		s := fx.serveOnce(func(w http.ResponseWriter, _ *http.Request) {
 			runs.Add(1)
 			_, _ = w.Write(make([]byte, 1<<20+1))
 		})
-		if a := s.pay("x"); a.status != 200 || len(a.body) != 1<<20+1 {
-			e.Errorf("the answer is %d with %d bytes", a.status, len(a.body))
+		if a := s.postWithKey("x"); a.status != 200 || len(a.body) != 1<<20+1 {
+			fx.Errorf("the answer is %d with %d bytes", a.status, len(a.body))
 		}
-		s.pay("x").wantProblem(e, 409, "not-replayable", "")
+		s.postWithKey("x").wantProblem(fx, 409, "not-replayable", "")
 		if runs.Load() != 1 {
-			e.Errorf("%d runs, want 1", runs.Load())
+			fx.Errorf("%d runs, want 1", runs.Load())
 		}
 	},
-	"While we process the first request, a repeat gets 409 with the problem type `urn:reqlock:problem:locked` and `Retry-After`": func(e *env) {
-		s, runs, out := e.heldRun(answering(201))
-		first := s.start(s.paying("x"))
-		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
-		s.pay("x").wantProblem(e, 409, "locked", "1")
+	"While we process the first request, a repeat gets 409 with the problem type `urn:reqlock:problem:locked` and `Retry-After`": func(fx *fixture) {
+		s, runs, out := fx.heldRun(answering(201))
+		first := s.start(s.newRequestWithKey("x"))
+		fx.eventually("the first runs", func() bool { return runs.Load() == 1 })
+		s.postWithKey("x").wantProblem(fx, 409, "locked", "1")
 		close(out)
-		first.answer()
+		first.mustGetAnswer()
 	},
-	"Send it again later, unchanged": func(e *env) {
-		s, runs, out := e.heldRun(answering(201))
-		first := s.start(s.paying("x"))
-		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
-		s.pay("x").wantProblem(e, 409, "locked", "1")
+	"Send it again later, unchanged": func(fx *fixture) {
+		s, runs, out := fx.heldRun(answering(201))
+		first := s.start(s.newRequestWithKey("x"))
+		fx.eventually("the first runs", func() bool { return runs.Load() == 1 })
+		s.postWithKey("x").wantProblem(fx, 409, "locked", "1")
 		close(out)
-		done := first.answer()
-		s.pay("x").wantReplay(e, done)
+		done := first.mustGetAnswer()
+		s.postWithKey("x").wantReplay(fx, done)
 	},
-	"Method, path, query, body, `Content-Type`, `Accept`, `Range`, `If-Match` and all other conditions belong to it, byte for byte; of a multipart form, all but the boundary": func(e *env) {
+	"Method, path, query, body, `Content-Type`, `Accept`, `Range`, `If-Match` and all other conditions belong to it, byte for byte; of a multipart form, all but the boundary": func(fx *fixture) {
 		c := &counter{}
-		s := e.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Route = "one" })
-		s.pay("x")
+		s := fx.serveOnce(c.ServeHTTP, func(cfg *idempotency.Config) { cfg.Route = "one" })
+		s.postWithKey("x")
 		for _, other := range []func(*http.Request){
 			to("/orders/43"), func(r *http.Request) { r.URL.RawQuery = "a=1" }, with("Content-Type", "text/plain"), with("Accept", "text/plain"),
 			with("Range", "bytes=0-1"), with("If-Match", `"v1"`), with("If-None-Match", "*"), with("If-Range", `"v1"`),
 			with("If-Modified-Since", "Mon, 02 Jan 2006 15:04:05 GMT"), with("If-Unmodified-Since", "Mon, 02 Jan 2006 15:04:05 GMT"),
 		} {
-			s.pay("x", other).wantProblem(e, 422, "key-reused", "")
+			s.postWithKey("x", other).wantProblem(fx, 422, "key-reused", "")
 		}
-		s.pay("x ").wantProblem(e, 422, "key-reused", "")
+		s.postWithKey("x ").wantProblem(fx, 422, "key-reused", "")
 		form := func(boundary string) answer {
 			body := "--" + boundary + "\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--" + boundary + "--\r\n"
-			return s.pay(body, with("Content-Type", "multipart/form-data; boundary="+boundary), with("Idempotency-Key", "a-form"))
+			return s.postWithKey(body, with("Content-Type", "multipart/form-data; boundary="+boundary), with("Idempotency-Key", "a-form"))
 		}
 		first := form("abc")
 		if again := form("def"); again.body != first.body || again.header.Get("Idempotent-Replayed") != "true" {
-			e.Errorf("the form with another boundary: %d %q", again.status, again.body)
+			fx.Errorf("the form with another boundary: %d %q", again.status, again.body)
 		}
-		c.want(e, 2)
+		c.want(fx, 2)
 	},
 	"A key that comes with another request gets 422, and nothing is done, whether the first one is still processed, is done, or has failed": onceBinds,
 	"Keys of different accounts, methods and routes are independent":                                                                        onceScopes,
-	"Keys expire 24 hours after we processed the request, or 10 minutes if the answer was 400 to 499": func(e *env) {
+	"Keys expire 24 hours after we processed the request, or 10 minutes if the answer was 400 to 499": func(fx *fixture) {
 		for code, want := range map[int]time.Duration{200: 24 * time.Hour, 303: 24 * time.Hour, 400: 10 * time.Minute, 422: 10 * time.Minute} {
-			s := e.serveOnce(answering(code))
-			s.pay("x")
-			if left := e.rdb.PTTL(background, e.record()).Val(); left > want || left < want-patience {
-				e.Errorf("a %d expires in %v, want %v", code, left, want)
+			s := fx.serveOnce(answering(code))
+			s.postWithKey("x")
+			if left := fx.rdb.PTTL(background, fx.record()).Val(); left > want || left < want-patience {
+				fx.Errorf("a %d expires in %v, want %v", code, left, want)
 			}
-			e.forgetKeys()
+			fx.forgetKeys()
 		}
 	},
-	"After that, the same key is a new request": func(e *env) {
+	"After that, the same key is a new request": func(fx *fixture) {
 		c := &counter{}
-		s := e.serveOnce(c.ServeHTTP)
-		s.pay("x").wantOwn(e, 201, "1 x")
-		e.rdb.PExpire(background, e.record(), time.Millisecond)
-		e.eventually("it expires", func() bool { return len(e.keptKeys()) == 0 })
-		s.pay("y").wantOwn(e, 201, "2 y")
+		s := fx.serveOnce(c.ServeHTTP)
+		s.postWithKey("x").wantOwn(fx, 201, "1 x")
+		fx.rdb.PExpire(background, fx.record(), time.Millisecond)
+		fx.eventually("it expires", func() bool { return len(fx.keptKeys()) == 0 })
+		s.postWithKey("y").wantOwn(fx, 201, "2 y")
 	},
-	"If a server fails, or runs out of time, while it processes your request, we process a repeat again": func(e *env) {
-		e.repeatRuns(interruptions, holdsKeyFor)
+	"If a server fails, or runs out of time, while it processes your request, we process a repeat again": func(fx *fixture) {
+		fx.repeatRuns(interruptions, holdsKeyFor)
 	},
-	"While we process the first request, a repeat waits for its answer": func(e *env) {
-		s, runs, out := e.heldRun(answering(201), repeatsWait)
-		first := s.start(s.paying("x"))
-		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
-		again := s.start(s.paying("x"))
-		e.eventually("the repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
+	"While we process the first request, a repeat waits for its answer": func(fx *fixture) {
+		s, runs, out := fx.heldRun(answering(201), repeatsWait)
+		first := s.start(s.newRequestWithKey("x"))
+		fx.eventually("the first runs", func() bool { return runs.Load() == 1 })
+		again := s.start(s.newRequestWithKey("x"))
+		fx.eventually("the repeat waits", func() bool { return fx.locks.Stats().Waiting == 1 })
 		close(out)
-		again.answer().wantReplay(e, first.answer())
+		again.mustGetAnswer().wantReplay(fx, first.mustGetAnswer())
 	},
 	"If that takes too long, it gets 409 with the problem type `urn:reqlock:problem:wait-timeout` and `Retry-After`":             onceWaitsInVain,
 	"If the first request fails meanwhile, it gets 409 with the problem type `urn:reqlock:problem:run-failed` and `Retry-After`": onceHerd,
-	"In both cases, send it again, unchanged": func(e *env) {
-		s, runs, out := e.heldRun(badAnswers["502"], func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
-		first := s.start(s.paying("x"))
-		e.eventually("the first runs", func() bool { return runs.Load() == 1 })
-		s.pay("x").wantProblem(e, 409, "wait-timeout", "1")
+	"In both cases, send it again, unchanged": func(fx *fixture) {
+		s, runs, out := fx.heldRun(badAnswers["502"], func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
+		first := s.start(s.newRequestWithKey("x"))
+		fx.eventually("the first runs", func() bool { return runs.Load() == 1 })
+		s.postWithKey("x").wantProblem(fx, 409, "wait-timeout", "1")
 		close(out)
-		first.answer()
-		s.pay("x").wantOwn(e, 201, "")
+		first.mustGetAnswer()
+		s.postWithKey("x").wantOwn(fx, 201, "")
 	},
-	"If we fail, or run out of time, while we process your request, a repeat gets 409 with the problem type `urn:reqlock:problem:outcome-unknown` for 24 hours after the request": func(e *env) {
+	"If we fail, or run out of time, while we process your request, a repeat gets 409 with the problem type `urn:reqlock:problem:outcome-unknown` for 24 hours after the request": func(fx *fixture) {
 		for _, end := range interruptions {
-			s, runs, out := e.heldRun(end, holdsKeyFor, refuses)
+			s, runs, out := fx.heldRun(end, holdsKeyFor, refuses)
 			close(out)
-			s.send(s.paying("x"))
-			e.outcome()
-			s.pay("x").wantProblem(e, 409, "outcome-unknown", "")
-			if left := e.rdb.PTTL(background, e.record()).Val(); left > 24*time.Hour || left < 24*time.Hour-patience {
-				e.Errorf("the marker expires in %v", left)
+			s.send(s.newRequestWithKey("x"))
+			fx.outcome()
+			s.postWithKey("x").wantProblem(fx, 409, "outcome-unknown", "")
+			if left := fx.rdb.PTTL(background, fx.record()).Val(); left > 24*time.Hour || left < 24*time.Hour-patience {
+				fx.Errorf("the marker expires in %v", left)
 			}
 			if runs.Load() != 1 {
-				e.Errorf("%d runs, want 1", runs.Load())
+				fx.Errorf("%d runs, want 1", runs.Load())
 			}
-			e.forgetKeys()
+			fx.forgetKeys()
 		}
 	},
-	"Find out what was done before you use a new key": func(e *env) { // a new key runs
-		s, runs, out := e.heldRun(endingsBadly[0], refuses)
+	"Find out what was done before you use a new key": func(fx *fixture) { // a new key runs
+		s, runs, out := fx.heldRun(endingsBadly[0], refuses)
 		close(out)
-		s.send(s.paying("x"))
-		e.outcome()
-		s.pay("x", with("Idempotency-Key", "new")).wantOwn(e, 201, "")
+		s.send(s.newRequestWithKey("x"))
+		fx.outcome()
+		s.postWithKey("x", with("Idempotency-Key", "new")).wantOwn(fx, 201, "")
 		if runs.Load() != 2 {
-			e.Errorf("%d runs, want 2", runs.Load())
+			fx.Errorf("%d runs, want 2", runs.Load())
 		}
 	},
 }
@@ -244,38 +244,38 @@ var interruptions = []http.HandlerFunc{
 }
 
 // repeatRuns checks that a repeat runs after each of these runs.
-func (e *env) repeatRuns(ends []http.HandlerFunc, changes ...func(*idempotency.Config)) {
-	e.Helper()
+func (fx *fixture) repeatRuns(ends []http.HandlerFunc, changes ...func(*idempotency.Config)) {
+	fx.Helper()
 	for _, end := range ends {
-		s, _, out := e.heldRun(end, changes...)
+		s, _, out := fx.heldRun(end, changes...)
 		close(out)
-		s.send(s.paying("x"))
-		e.outcome()
-		s.pay("x").wantOwn(e, 201, "")
-		e.forgetKeys()
+		s.send(s.newRequestWithKey("x"))
+		fx.outcome()
+		s.postWithKey("x").wantOwn(fx, 201, "")
+		fx.forgetKeys()
 	}
 }
 
 // repeats reports whether a repeat gets the answer with a status.
-func (e *env) repeats(code int) bool {
-	e.Helper()
+func (fx *fixture) repeats(code int) bool {
+	fx.Helper()
 	var runs atomic.Int64
-	s := e.serveOnce(func(w http.ResponseWriter, _ *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, _ *http.Request) {
 		runs.Add(1)
 		w.WriteHeader(code)
 		if code != 204 && code != 304 {
 			_, _ = io.WriteString(w, "done")
 		}
 	})
-	first, again := s.pay("x"), s.pay("x")
+	first, again := s.postWithKey("x"), s.postWithKey("x")
 	if first.status != code || again.status != code {
-		e.Errorf("%d: the answers are %d and %d", code, first.status, again.status)
+		fx.Errorf("%d: the answers are %d and %d", code, first.status, again.status)
 	}
-	e.outcomesOf(2)
-	e.forgetKeys()
+	fx.outcomesOf(2)
+	fx.forgetKeys()
 	replayed := again.header.Get("Idempotent-Replayed") == "true"
 	if n := runs.Load(); replayed != (n == 1) {
-		e.Errorf("%d: %d runs", code, n)
+		fx.Errorf("%d: %d runs", code, n)
 	}
 	return replayed
 }

@@ -77,19 +77,19 @@ func leaveKey(path string) string { return "test:leave:" + path }
 
 // A pair is two server processes. The first reaches Redis through the proxy, and has short leases.
 type pair struct {
-	e             *env
+	fx            *fixture
 	process       *process // It serves first.
-	first, second *site
+	first, second *testServer
 }
 
-func (e *env) pair() *pair {
-	e.Helper()
-	p := &pair{e: e, process: e.startProcess(e.proxy.Addr(), leaseVariable+"="+shortLease.String())}
-	p.first, p.second = e.siteOf(p.process), e.siteOf(e.startProcess(e.redis.Addr()))
-	e.ends = append(e.ends, func() { // the processes have ended
+func (fx *fixture) pair() *pair {
+	fx.Helper()
+	p := &pair{fx: fx, process: fx.startProcess(fx.proxy.Addr(), leaseVariable+"="+shortLease.String())}
+	p.first, p.second = fx.siteOf(p.process), fx.siteOf(fx.startProcess(fx.redis.Addr()))
+	fx.ends = append(fx.ends, func() { // the processes have ended
 		for _, pattern := range []string{"test:*", "*:record"} {
-			for _, name := range e.rdb.Keys(background, pattern).Val() {
-				e.rdb.Del(background, name)
+			for _, name := range fx.rdb.Keys(background, pattern).Val() {
+				fx.rdb.Del(background, name)
 			}
 		}
 	})
@@ -98,23 +98,23 @@ func (e *env) pair() *pair {
 		var first answer
 		tries := 0
 		// Even on a slow machine.
-		e.eventually("a lease of the first outlasts its start", func() bool {
+		fx.eventually("a lease of the first outlasts its start", func() bool {
 			tries++
 			other = with("Idempotency-Key", fmt.Sprint(p.process.Pid, "-", tries))
-			first = p.first.pay("", to(path), other)
+			first = p.first.postWithKey("", to(path), other)
 			return first.status == 201
 		})
-		p.second.pay("", to(path), other).wantReplay(e, first)
-		e.rdb.Del(background, runsKey(path))
+		p.second.postWithKey("", to(path), other).wantReplay(fx, first)
+		fx.rdb.Del(background, runsKey(path))
 	}
 	return p
 }
 
 // siteOf returns a client of a server process.
-func (e *env) siteOf(p *process) *site {
+func (fx *fixture) siteOf(p *process) *testServer {
 	client := &http.Client{Transport: &http.Transport{}, Timeout: 4 * patience}
-	e.ends = append(e.ends, client.CloseIdleConnections)
-	return &site{e: e, url: p.url, client: client}
+	fx.ends = append(fx.ends, client.CloseIdleConnections)
+	return &testServer{fx: fx, url: p.url, client: client}
 }
 
 func to(path string) func(*http.Request) {
@@ -129,100 +129,100 @@ func isOnce(args []string) bool { return isScript(args) && len(args) > 2 && args
 
 // runs returns how many runs of a path have begun.
 func (p *pair) runs(path string) int {
-	n, _ := strconv.Atoi(p.e.rdb.Get(background, runsKey(path)).Val())
+	n, _ := strconv.Atoi(p.fx.rdb.Get(background, runsKey(path)).Val())
 	return n
 }
 
 func (p *pair) wantRuns(path string, n int) {
-	p.e.Helper()
+	p.fx.Helper()
 	if got := p.runs(path); got != n {
-		p.e.Errorf("%s: the handler ran %d times, want %d", path, got, n)
+		p.fx.Errorf("%s: the handler ran %d times, want %d", path, got, n)
 	}
 }
 
 // letOut lets the handler of a path return.
-func (p *pair) letOut(path string) { p.e.rdb.LPush(background, leaveKey(path), "go") }
+func (p *pair) letOut(path string) { p.fx.rdb.LPush(background, leaveKey(path), "go") }
 
 // wantUnknown repeats at the second process a request whose outcome is unknown after that many
 // runs. It waits until the lease of the first process expires, unless that is over. A repeat that
 // has waited for the first run does not run.
 func (p *pair) wantUnknown(path string, begun int, over bool) {
-	e := p.e
-	e.Helper()
+	fx := p.fx
+	fx.Helper()
 	if path == refuse {
 		for range 2 {
-			p.second.pay("", to(path)).wantProblem(e, 409, "outcome-unknown", "")
+			p.second.postWithKey("", to(path)).wantProblem(fx, 409, "outcome-unknown", "")
 		}
 		p.wantRuns(path, begun)
 		return
 	}
 	if !over {
-		p.second.pay("", to(path)).wantProblem(e, 409, "run-failed", "1")
+		p.second.postWithKey("", to(path)).wantProblem(fx, 409, "run-failed", "1")
 		p.wantRuns(path, begun)
 	}
-	a := p.second.pay("", to(path))
-	a.wantOwn(e, 201, fmt.Sprint("run ", begun+1))
-	p.second.pay("", to(path)).wantReplay(e, a)
+	a := p.second.postWithKey("", to(path))
+	a.wantOwn(fx, 201, fmt.Sprint("run ", begun+1))
+	p.second.postWithKey("", to(path)).wantReplay(fx, a)
 	p.wantRuns(path, begun+1)
 }
 
 // crash kills the first process when a request reaches a step.
-func (p *pair) crash(request *pending, step *redistest.Rule) {
-	p.e.Helper()
-	await(p.e, "the request has come that far", step.Hit())
-	p.process.kill(p.e)
-	if a := await(p.e, "the client is told", request.result); a.err == nil {
-		p.e.Errorf("a process that died answered %d %q", a.status, a.body)
+func (p *pair) crash(request *pendingRequest, step *redistest.Rule) {
+	p.fx.Helper()
+	mustReceive(p.fx, "the request has come that far", step.Hit())
+	p.process.kill(p.fx)
+	if a := mustReceive(p.fx, "the client is told", request.result); a.err == nil {
+		p.fx.Errorf("a process that died answered %d %q", a.status, a.body)
 	}
 }
 
 // eachRoute runs a test for each UnknownOutcome, with its own processes.
-func (e *env) eachRoute(test func(p *pair, path string)) {
+func (fx *fixture) eachRoute(test func(p *pair, path string)) {
 	for _, path := range []string{rerun, refuse} {
-		test(e.pair(), path)
+		test(fx.pair(), path)
 	}
 }
 
-func onceDiesBeforeRun(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		granted := e.proxy.OnMatch(1, takesKey, redistest.HoldReply)
-		p.crash(p.first.start(p.first.paying("", to(path))), granted)
+func onceDiesBeforeRun(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		granted := fx.proxy.OnMatch(1, takesKey, redistest.HoldReply)
+		p.crash(p.first.start(p.first.newRequestWithKey("", to(path))), granted)
 		p.wantUnknown(path, 0, false)
 	})
 }
 
-func onceDiesInRun(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		inside := e.proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "BLPOP") }, redistest.HoldRequest)
-		p.crash(p.first.start(p.first.paying("", to(path), with(stays, "yes"))), inside)
+func onceDiesInRun(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		inside := fx.proxy.OnMatch(1, func(args []string) bool { return strings.EqualFold(args[0], "BLPOP") }, redistest.HoldRequest)
+		p.crash(p.first.start(p.first.newRequestWithKey("", to(path), with(stays, "yes"))), inside)
 		p.wantUnknown(path, 1, false)
 	})
 }
 
 // A store that arrives after others went on changes nothing.
-func onceDiesBeforeStore(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
-		p.crash(p.first.start(p.first.paying("", to(path))), storing)
+func onceDiesBeforeStore(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		storing := fx.proxy.OnMatch(1, stores, redistest.HoldRequest)
+		p.crash(p.first.start(p.first.newRequestWithKey("", to(path))), storing)
 		p.wantUnknown(path, 1, false)
-		before := p.second.send(p.second.paying("", to(path)))
+		before := p.second.send(p.second.newRequestWithKey("", to(path)))
 		storing.Release()
-		await(e, "the late store was executed", storing.Done())
-		if after := p.second.pay("", to(path)); after.status != before.status || after.body != before.body {
-			e.Errorf("answer %d %q, before the late store it was %d %q", after.status, after.body, before.status, before.body)
+		mustReceive(fx, "the late store was executed", storing.Done())
+		if after := p.second.postWithKey("", to(path)); after.status != before.status || after.body != before.body {
+			fx.Errorf("answer %d %q, before the late store it was %d %q", after.status, after.body, before.status, before.body)
 		}
 	})
 }
 
-func onceDiesBeforeAnswer(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		stored := e.proxy.OnMatch(1, stores, redistest.HoldReply)
-		p.crash(p.first.start(p.first.paying("", to(path))), stored)
+func onceDiesBeforeAnswer(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		stored := fx.proxy.OnMatch(1, stores, redistest.HoldReply)
+		p.crash(p.first.start(p.first.newRequestWithKey("", to(path))), stored)
 		for range 2 {
-			a := p.second.pay("", to(path))
-			a.want(e, 201, "run 1")
+			a := p.second.postWithKey("", to(path))
+			a.want(fx, 201, "run 1")
 			if a.header.Get("Idempotent-Replayed") != "true" {
-				e.Errorf("the answer is not a replay: %v", a.header)
+				fx.Errorf("the answer is not a replay: %v", a.header)
 			}
 		}
 		p.wantRuns(path, 1)
@@ -231,46 +231,46 @@ func onceDiesBeforeAnswer(e *env) {
 
 // The second process goes on while the first is paused. When the first continues, its client gets
 // its answer, and nothing is stored.
-func onceStandsStill(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		first := p.first.start(p.first.paying("", to(path), with(stays, "yes")))
-		e.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
+func onceStandsStill(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		first := p.first.start(p.first.newRequestWithKey("", to(path), with(stays, "yes")))
+		fx.eventually("the handler runs", func() bool { return p.runs(path) == 1 })
 		p.signal(redistest.StopSignal)
 		defer p.signal(redistest.ContinueSignal) // a paused process does not end
 		p.wantUnknown(path, 1, false)
-		before := p.second.send(p.second.paying("", to(path)))
+		before := p.second.send(p.second.newRequestWithKey("", to(path)))
 		p.signal(redistest.ContinueSignal)
 		p.letOut(path)
-		first.answer().wantOwn(e, 201, "run 1")
-		for _, s := range []*site{p.first, p.second} {
-			if after := s.pay("", to(path)); after.status != before.status || after.body != before.body {
-				e.Errorf("answer %d %q, before the first woke up it was %d %q", after.status, after.body, before.status, before.body)
+		first.mustGetAnswer().wantOwn(fx, 201, "run 1")
+		for _, s := range []*testServer{p.first, p.second} {
+			if after := s.postWithKey("", to(path)); after.status != before.status || after.body != before.body {
+				fx.Errorf("answer %d %q, before the first woke up it was %d %q", after.status, after.body, before.status, before.body)
 			}
 		}
 	})
 }
 
 func (p *pair) signal(sig os.Signal) {
-	p.e.Helper()
+	p.fx.Helper()
 	if err := p.process.Signal(sig); err != nil {
-		p.e.Fatal(err)
+		p.fx.Fatal(err)
 	}
 }
 
 // Redis dies after the run. After the lease it comes back with the data from during the run. The
 // client has its answer; for repeats the outcome is unknown.
-func onceRedisDies(e *env) {
-	e.eachRoute(func(p *pair, path string) {
-		storing := e.proxy.OnMatch(1, stores, redistest.HoldRequest)
-		first := p.first.start(p.first.paying("", to(path)))
-		await(e, "the handler ran", storing.Hit())
+func onceRedisDies(fx *fixture) {
+	fx.eachRoute(func(p *pair, path string) {
+		storing := fx.proxy.OnMatch(1, stores, redistest.HoldRequest)
+		first := p.first.start(p.first.newRequestWithKey("", to(path)))
+		mustReceive(fx, "the handler ran", storing.Hit())
 		began := time.Now()
-		e.redis.Save(e.T)
-		e.redis.Kill(e.T)
-		first.answer().wantOwn(e, 201, "run 1")
-		e.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
-		e.redis.Restart(e.T)
+		fx.redis.Save(fx.T)
+		fx.redis.Kill(fx.T)
+		first.mustGetAnswer().wantOwn(fx, 201, "run 1")
+		fx.eventually("the lease is over", func() bool { return time.Since(began) > shortLease })
+		fx.redis.Restart(fx.T)
 		p.wantUnknown(path, 1, true)
-		p.process.kill(e) // its background retries must not trigger the rule of the next route
+		p.process.kill(fx) // its background retries must not trigger the rule of the next route
 	})
 }

@@ -39,115 +39,115 @@ var onceRuns = []scenario{
 	{name: "once: a Config that can never work panics", run: onceInvalidConfig},
 }
 
-func onceHundred(e *env) {
+func onceHundred(fx *fixture) {
 	const n = 100
-	g := e.gate()
-	s := e.serveOnce(g.ServeHTTP, repeatsWait)
-	var all []*pending
+	g := fx.newBlockingHandler()
+	s := fx.serveOnce(g.ServeHTTP, repeatsWait)
+	var all []*pendingRequest
 	for range n {
-		all = append(all, s.start(s.paying("{}")))
+		all = append(all, s.start(s.newRequestWithKey("{}")))
 	}
-	inside := g.next()
-	e.eventually("the repeats wait", func() bool { return e.locks.Stats().Waiting == n-1 })
-	inside.leave()
+	inside := g.nextRun()
+	fx.eventually("the repeats wait", func() bool { return fx.locks.Stats().Waiting == n-1 })
+	inside.finish()
 	replayed := 0
 	for _, p := range all {
-		a := p.answer()
-		a.want(e, 200, "done")
+		a := p.mustGetAnswer()
+		a.want(fx, 200, "done")
 		if a.header.Get("Idempotent-Replayed") == "true" {
 			replayed++
 		}
 	}
 	g.wantRuns(1)
 	if replayed != n-1 {
-		e.Errorf("%d answers are replays, want %d", replayed, n-1)
+		fx.Errorf("%d answers are replays, want %d", replayed, n-1)
 	}
-	if got := e.outcomesOf(n); got["200"] != n-1 || got["ran"] != 1 {
-		e.Errorf("the outcomes are %v", got)
+	if got := fx.outcomesOf(n); got["200"] != n-1 || got["ran"] != 1 {
+		fx.Errorf("the outcomes are %v", got)
 	}
 }
 
-func onceLocked(e *env) {
-	g := e.gate()
-	s := e.serveOnce(g.ServeHTTP)
-	first := s.start(s.paying("{}"))
-	inside := g.next()
-	s.pay("{}").wantProblem(e, 409, "locked", "1")
-	s.pay("{}", with("X-User", "bert"), with("Idempotency-Key", "")).wantProblem(e, 400, "key-invalid", "")
-	inside.leave()
-	done := first.answer()
-	done.wantOwn(e, 200, "done")
-	s.pay("{}").wantReplay(e, done)
+func onceLocked(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOnce(g.ServeHTTP)
+	first := s.start(s.newRequestWithKey("{}"))
+	inside := g.nextRun()
+	s.postWithKey("{}").wantProblem(fx, 409, "locked", "1")
+	s.postWithKey("{}", with("X-User", "bert"), with("Idempotency-Key", "")).wantProblem(fx, 400, "key-invalid", "")
+	inside.finish()
+	done := first.mustGetAnswer()
+	done.wantOwn(fx, 200, "done")
+	s.postWithKey("{}").wantReplay(fx, done)
 	g.wantRuns(1)
-	if text := e.log.text(); text != "" {
-		e.Errorf("logged: %s", text)
+	if text := fx.log.text(); text != "" {
+		fx.Errorf("logged: %s", text)
 	}
 }
 
-func onceWaitsInVain(e *env) {
-	g := e.gate()
-	s := e.serveOnce(g.ServeHTTP, func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
-	first := s.start(s.paying("{}"))
-	inside := g.next()
-	s.pay("{}").wantProblem(e, 409, "wait-timeout", "1")
-	inside.leave()
-	first.answer().wantOwn(e, 200, "done")
+func onceWaitsInVain(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOnce(g.ServeHTTP, func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
+	first := s.start(s.newRequestWithKey("{}"))
+	inside := g.nextRun()
+	s.postWithKey("{}").wantProblem(fx, 409, "wait-timeout", "1")
+	inside.finish()
+	first.mustGetAnswer().wantOwn(fx, 200, "done")
 	g.wantRuns(1)
 }
 
 // onceSequential repeats a request as soon as the client has the answer: the record is stored by
 // then.
-func onceSequential(e *env) {
+func onceSequential(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP)
+	s := fx.serveOnce(c.ServeHTTP)
 	for i := range 100 {
 		other := with("Idempotency-Key", strconv.Itoa(i))
-		first := s.pay("x", other)
-		first.wantOwn(e, 201, fmt.Sprintf("%d x", i+1))
-		s.pay("x", other).wantReplay(e, first)
+		first := s.postWithKey("x", other)
+		first.wantOwn(fx, 201, fmt.Sprintf("%d x", i+1))
+		s.postWithKey("x", other).wantReplay(fx, first)
 	}
 }
 
 // onceCommands counts two commands for a run, as for a guard, and one for a replay.
-func onceCommands(e *env) {
+func onceCommands(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(c.ServeHTTP)
-	s.pay("the scripts are loaded", with("Idempotency-Key", "warm"))
-	s.pay("the scripts are loaded", with("Idempotency-Key", "warm"))
+	s := fx.serveOnce(c.ServeHTTP)
+	s.postWithKey("the scripts are loaded", with("Idempotency-Key", "warm"))
+	s.postWithKey("the scripts are loaded", with("Idempotency-Key", "warm"))
 	for i, want := range []int{2, 1, 1} {
-		before := e.scripts()
-		s.pay("{}")
-		if got := e.scripts() - before; got != want {
-			e.Errorf("request %d has cost %d scripts, want %d", i, got, want)
+		before := fx.scripts()
+		s.postWithKey("{}")
+		if got := fx.scripts() - before; got != want {
+			fx.Errorf("request %d has cost %d scripts, want %d", i, got, want)
 		}
 	}
 }
 
 // scripts returns how many scripts Redis has run.
-func (e *env) scripts() int {
-	stats := e.rdb.InfoMap(background, "commandstats").Val()["Commandstats"]
+func (fx *fixture) scripts() int {
+	stats := fx.rdb.InfoMap(background, "commandstats").Val()["Commandstats"]
 	n, _ := strconv.Atoi(regexp.MustCompile(`calls=(\d+)`).FindStringSubmatch(stats["cmdstat_evalsha"])[1])
 	return n
 }
 
-func onceRoutes(e *env) {
+func onceRoutes(fx *fixture) {
 	c := &counter{}
 	var routes []Route
 	paths := []string{order, "/orders/" + key + "/pay", "/invoices/" + key, "/orders"}
 	for _, pattern := range []string{orders, orders + "/pay", "/invoices/{id}", "/orders"} {
-		routes = append(routes, Route{Pattern: pattern, Once: []idempotency.Config{e.once()}, Handler: c.ServeHTTP})
+		routes = append(routes, Route{Pattern: pattern, Once: []idempotency.Config{fx.once()}, Handler: c.ServeHTTP})
 	}
-	s := e.serve(routes...)
+	s := fx.serve(routes...)
 	for i, path := range paths {
 		at := func(r *http.Request) { r.URL.Path = path }
-		own := s.pay("x", at)
-		own.wantOwn(e, 201, fmt.Sprintf("%d x", i+1))
-		s.pay("x", at).wantReplay(e, own)
+		own := s.postWithKey("x", at)
+		own.wantOwn(fx, 201, fmt.Sprintf("%d x", i+1))
+		s.postWithKey("x", at).wantReplay(fx, own)
 	}
 }
 
 // onceRenamed retries a payment after a deployment that changed the pattern of the route.
-func onceRenamed(e *env) {
+func onceRenamed(fx *fixture) {
 	route := func(name string) func(*idempotency.Config) {
 		return func(cfg *idempotency.Config) { cfg.Route = name }
 	}
@@ -165,9 +165,9 @@ func onceRenamed(e *env) {
 	} {
 		c := &counter{}
 		var downstream []string
-		deploy := func(pattern string, change ...func(*idempotency.Config)) *site {
-			locks := e.stranger() // another process
-			routes := Route{Pattern: pattern, Once: []idempotency.Config{e.once(change...)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		deploy := func(pattern string, change ...func(*idempotency.Config)) *testServer {
+			locks := fx.newOtherLocks() // another process
+			routes := Route{Pattern: pattern, Once: []idempotency.Config{fx.once(change...)}, Handler: func(w http.ResponseWriter, r *http.Request) {
 				downstream = append(downstream, idempotency.DownstreamKey(r.Context(), "bank"))
 				if r.Header.Get("X-Fail") != "" {
 					w.WriteHeader(http.StatusBadGateway)
@@ -175,7 +175,7 @@ func onceRenamed(e *env) {
 				}
 				c.ServeHTTP(w, r)
 			}}
-			return e.serveOn(locks, func(*Server) {}, routes)
+			return fx.serveOn(locks, func(*Server) {}, routes)
 		}
 		s, next := deploy(test.before, test.config...), deploy(test.after, append(slices.Clone(test.config), test.later...)...)
 		at := func(r *http.Request) {
@@ -183,23 +183,23 @@ func onceRenamed(e *env) {
 			r.Header.Set("Idempotency-Key", fmt.Sprint(key, i))
 		}
 		fails := with("X-Fail", "yes")
-		s.pay("x", at, fails).wantOwn(e, 502, "")
-		next.pay("x", at, fails).wantOwn(e, 502, "")
+		s.postWithKey("x", at, fails).wantOwn(fx, 502, "")
+		next.postWithKey("x", at, fails).wantOwn(fx, 502, "")
 		if len(downstream) != 2 || downstream[0] != downstream[1] {
-			e.Errorf("%s and %s have downstream keys %q", test.before, test.after, downstream)
+			fx.Errorf("%s and %s have downstream keys %q", test.before, test.after, downstream)
 		}
-		first := s.pay("x", at)
-		first.wantOwn(e, 201, "1 x")
-		next.pay("x", at).wantReplay(e, first)
-		c.want(e, 1)
+		first := s.postWithKey("x", at)
+		first.wantOwn(fx, 201, "1 x")
+		next.postWithKey("x", at).wantReplay(fx, first)
+		c.want(fx, 1)
 	}
 }
 
 // onceForms sends one form several times. As with HTTP libraries, each time has a new boundary. The
 // handler gets the whole form.
-func onceForms(e *env) {
+func onceForms(fx *fixture) {
 	var runs atomic.Int64
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		file, _, err := r.FormFile("upload")
 		if err != nil {
@@ -222,176 +222,176 @@ func onceForms(e *env) {
 		_, _ = io.WriteString(file, content)
 		_ = w.Close()
 		return func(r *http.Request) {
-			*r = *s.paying(body.String())
+			*r = *s.newRequestWithKey(body.String())
 			r.Header.Set("Content-Type", w.FormDataContentType())
 		}
 	}
-	first := s.pay("", form("50"))
-	first.wantOwn(e, 200, "50[first second][first second]")
+	first := s.postWithKey("", form("50"))
+	first.wantOwn(fx, 200, "50[first second][first second]")
 	for range 3 {
-		s.pay("", form("50")).wantReplay(e, first)
-		s.pay("", form("70")).wantProblem(e, 422, "key-reused", "")
+		s.postWithKey("", form("50")).wantReplay(fx, first)
+		s.postWithKey("", form("70")).wantProblem(fx, 422, "key-reused", "")
 	}
 	if runs.Load() != 1 {
-		e.Errorf("the handler ran %d times, want once", runs.Load())
+		fx.Errorf("the handler ran %d times, want once", runs.Load())
 	}
 }
 
-func onceOptional(e *env) {
+func onceOptional(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		if _, ok := idempotency.KeyFrom(r.Context()); ok != (r.Header.Get("Idempotency-Key") != "") {
-			e.Errorf("KeyFrom reports %v", ok)
+			fx.Errorf("KeyFrom reports %v", ok)
 		}
 		if _, ok := guard.LeaseFrom(r.Context()); ok != (r.Header.Get("Idempotency-Key") != "") {
-			e.Errorf("LeaseFrom reports %v", ok)
+			fx.Errorf("LeaseFrom reports %v", ok)
 		}
 		c.ServeHTTP(w, r)
 	}, func(cfg *idempotency.Config) { cfg.Optional = true })
 	without := func(r *http.Request) { r.Header.Del("Idempotency-Key") }
-	s.pay("x", without).wantOwn(e, 201, "1 x")
-	s.pay("x", without).wantOwn(e, 201, "2 x")
-	s.pay("x", with("Idempotency-Key", "")).wantProblem(e, 400, "key-invalid", "")
-	first := s.pay("x")
-	first.wantOwn(e, 201, "3 x")
-	s.pay("x").wantReplay(e, first)
+	s.postWithKey("x", without).wantOwn(fx, 201, "1 x")
+	s.postWithKey("x", without).wantOwn(fx, 201, "2 x")
+	s.postWithKey("x", with("Idempotency-Key", "")).wantProblem(fx, 400, "key-invalid", "")
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "3 x")
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
 // onceTwice has the middleware twice, as on a group and on one of its routes.
-func onceTwice(e *env) {
+func onceTwice(fx *fixture) {
 	c := &counter{}
-	s := e.serve(Route{Pattern: orders, Once: []idempotency.Config{e.once(), e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serve(Route{Pattern: orders, Once: []idempotency.Config{fx.once(), fx.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if got, ok := idempotency.KeyFrom(r.Context()); !ok || got != key {
-			e.Errorf("KeyFrom: %q, %v", got, ok)
+			fx.Errorf("KeyFrom: %q, %v", got, ok)
 		}
 		if r.Header.Get("X-Secret") != "" {
 			idempotency.NoStore(r.Context())
 		}
 		c.ServeHTTP(w, r)
 	}})
-	s.pay("x", with("X-Secret", "yes")).wantOwn(e, 201, "1 x")
-	first := s.pay("x")
-	first.wantOwn(e, 201, "2 x")
-	s.pay("x").wantReplay(e, first)
+	s.postWithKey("x", with("X-Secret", "yes")).wantOwn(fx, 201, "1 x")
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "2 x")
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
 // bothLayers is a route with idempotency, OutcomeRefuse among it, around a lock.
-func (e *env) bothLayers(handler http.HandlerFunc, change ...func(*guard.Config)) Route {
-	return Route{Pattern: orders, Once: []idempotency.Config{e.once(refuses, repeatsWait)}, Guards: []guard.Config{e.config(change...)}, Handler: handler}
+func (fx *fixture) bothLayers(handler http.HandlerFunc, change ...func(*guard.Config)) Route {
+	return Route{Pattern: orders, Once: []idempotency.Config{fx.once(refuses, repeatsWait)}, Guards: []guard.Config{fx.config(change...)}, Handler: handler}
 }
 
 // onceAroundLock holds the lock of the route as another process would. Its 409 frees the key for
 // the same request, and a replay neither needs the lock nor takes it.
-func onceAroundLock(e *env) {
+func onceAroundLock(fx *fixture) {
 	c := &counter{}
-	s := e.serve(e.bothLayers(func(w http.ResponseWriter, r *http.Request) {
-		e.wantHeld(lockName)
+	s := fx.serve(fx.bothLayers(func(w http.ResponseWriter, r *http.Request) {
+		fx.wantHeld(lockName)
 		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != lockName {
-			e.Errorf("LeaseFrom: %v, %v", lease, ok)
+			fx.Errorf("LeaseFrom: %v, %v", lease, ok)
 		}
 		if got, ok := idempotency.KeyFrom(r.Context()); !ok || got != key {
-			e.Errorf("KeyFrom: %q, %v", got, ok)
+			fx.Errorf("KeyFrom: %q, %v", got, ok)
 		}
 		c.ServeHTTP(w, r)
 	}))
-	release := e.hold(lockName)
+	release := fx.mustHold(lockName)
 	for range 2 {
-		a := s.pay("x")
-		a.wantProblem(e, 409, "locked", "1")
+		a := s.postWithKey("x")
+		a.wantProblem(fx, 409, "locked", "1")
 		if a.header.Get("Idempotent-Replayed") != "" {
-			e.Error("the 409 was recorded")
+			fx.Error("the 409 was recorded")
 		}
 	}
-	s.pay("y").wantProblem(e, 422, "key-reused", "")
-	c.want(e, 0)
+	s.postWithKey("y").wantProblem(fx, 422, "key-reused", "")
+	c.want(fx, 0)
 	release()
-	first := s.pay("x")
-	first.wantOwn(e, 201, "1 x")
-	e.wantFree(lockName)
-	release = e.hold(lockName)
-	s.pay("x").wantReplay(e, first)
-	s.pay("x", with("Idempotency-Key", "another")).wantProblem(e, 409, "locked", "1")
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "1 x")
+	fx.wantFree(lockName)
+	release = fx.mustHold(lockName)
+	s.postWithKey("x").wantReplay(fx, first)
+	s.postWithKey("x", with("Idempotency-Key", "another")).wantProblem(fx, 409, "locked", "1")
 	release()
-	c.want(e, 1)
-	if text := e.log.text(); text != "" {
-		e.Errorf("logged: %s", text)
+	c.want(fx, 1)
+	if text := fx.log.text(); text != "" {
+		fx.Errorf("logged: %s", text)
 	}
 }
 
 // onceAroundWait repeats a request that waits for its lock. The repeats wait for that request, and
 // not for the lock: they get its answer if the lock comes, and 409 run-failed if it does not.
-func onceAroundWait(e *env) {
+func onceAroundWait(fx *fixture) {
 	c := &counter{}
 	asks, wait := make(chan struct{}, 3), make(chan time.Duration, 1)
-	s := e.serve(e.bothLayers(c.ServeHTTP, decidedBy(func(_ *http.Request, p *guard.Policy) error {
+	s := fx.serve(fx.bothLayers(c.ServeHTTP, decidedBy(func(_ *http.Request, p *guard.Policy) error {
 		p.Keys = []string{key}
 		asks <- struct{}{}
 		select {
 		case p.WaitTime = <-wait:
-		case <-e.Context().Done():
+		case <-fx.Context().Done():
 		}
 		return nil
 	})))
-	waiting := func(n int) func() bool { return func() bool { return e.locks.Stats().Waiting == n } }
-	repeats := func(change ...func(*http.Request)) (all []*pending) {
+	waiting := func(n int) func() bool { return func() bool { return fx.locks.Stats().Waiting == n } }
+	repeats := func(change ...func(*http.Request)) (all []*pendingRequest) {
 		for range 3 {
-			all = append(all, s.start(s.paying("x", change...)))
+			all = append(all, s.start(s.newRequestWithKey("x", change...)))
 		}
 		return all
 	}
-	release := e.hold(lockName)
+	release := fx.mustHold(lockName)
 	wait <- 3 * patience
-	first := s.start(s.paying("x"))
-	await(e, "the first asks for the lock", asks)
-	e.eventually("it waits for the lock", waiting(1))
+	first := s.start(s.newRequestWithKey("x"))
+	mustReceive(fx, "the first asks for the lock", asks)
+	fx.eventually("it waits for the lock", waiting(1))
 	later := repeats()
-	e.eventually("its repeats wait for it", waiting(4))
+	fx.eventually("its repeats wait for it", waiting(4))
 	release()
-	done := first.answer()
-	done.wantOwn(e, 201, "1 x")
+	done := first.mustGetAnswer()
+	done.wantOwn(fx, 201, "1 x")
 	for _, p := range later {
-		p.answer().wantReplay(e, done)
+		p.mustGetAnswer().wantReplay(fx, done)
 	}
 	other := with("Idempotency-Key", "another")
-	release = e.hold(lockName)
-	first = s.start(s.paying("x", other))
-	await(e, "the first asks for the lock", asks)
-	before := e.scripts()
+	release = fx.mustHold(lockName)
+	first = s.start(s.newRequestWithKey("x", other))
+	mustReceive(fx, "the first asks for the lock", asks)
+	before := fx.scripts()
 	later = repeats(other)
-	e.eventually("its repeats wait for it", waiting(3))
-	e.eventually("one of them has been refused", func() bool { return e.scripts() > before })
+	fx.eventually("its repeats wait for it", waiting(3))
+	fx.eventually("one of them has been refused", func() bool { return fx.scripts() > before })
 	wait <- time.Millisecond
-	first.answer().wantProblem(e, 409, "wait-timeout", "1")
+	first.mustGetAnswer().wantProblem(fx, 409, "wait-timeout", "1")
 	for _, p := range later {
-		p.answer().wantProblem(e, 409, "run-failed", "1")
+		p.mustGetAnswer().wantProblem(fx, 409, "run-failed", "1")
 	}
 	release()
 	wait <- 0
-	s.pay("x", other).wantOwn(e, 201, "2 x")
-	c.want(e, 2)
+	s.postWithKey("x", other).wantOwn(fx, 201, "2 x")
+	c.want(fx, 2)
 }
 
 // onceAroundLoss ends the context of a handler by its lock. A handler that gives no answer then, or
 // one that is not recorded, may have had an effect: with OutcomeRefuse, no repeat runs.
-func onceAroundLoss(e *env) {
+func onceAroundLoss(fx *fixture) {
 	// The handler answers with this status after the end, unless it is 0.
 	var status int
 	c := &counter{}
 	answer := func(w http.ResponseWriter, r *http.Request, cause error) {
 		c.runs.Add(1)
-		await(e, "the context of the handler ends", r.Context().Done())
-		e.wantErr("its cause", context.Cause(r.Context()), cause)
+		mustReceive(fx, "the context of the handler ends", r.Context().Done())
+		fx.wantErr("its cause", context.Cause(r.Context()), cause)
 		if status != 0 {
 			w.WriteHeader(status)
 		}
 	}
-	lost := e.bothLayers(func(w http.ResponseWriter, r *http.Request) {
-		e.rdb.Del(background, lockName)
+	lost := fx.bothLayers(func(w http.ResponseWriter, r *http.Request) {
+		fx.rdb.Del(background, lockName)
 		answer(w, r, core.ErrLockLost)
 	})
-	held := e.bothLayers(func(w http.ResponseWriter, r *http.Request) { answer(w, r, guard.ErrMaxHold) }, holdsFor)
+	held := fx.bothLayers(func(w http.ResponseWriter, r *http.Request) { answer(w, r, guard.ErrMaxHold) }, holdsFor)
 	held.Pattern = "/items/{id}"
-	s := e.serve(lost, held)
+	s := fx.serve(lost, held)
 	for _, path := range []string{order, "/items/" + key} {
 		for _, status = range []int{0, http.StatusBadGateway} {
 			c.runs.Store(0)
@@ -399,66 +399,66 @@ func onceAroundLoss(e *env) {
 				r.URL.Path = path
 				r.Header.Set("Idempotency-Key", fmt.Sprint(key, path, status))
 			}
-			s.pay("x", own)
-			s.pay("x", own).wantProblem(e, 409, "outcome-unknown", "")
-			c.want(e, 1)
+			s.postWithKey("x", own)
+			s.postWithKey("x", own).wantProblem(fx, 409, "outcome-unknown", "")
+			c.want(fx, 1)
 		}
 	}
 }
 
 // onceInsideLock has the order that is not recommended: each guard logs it once. Locks of another
 // purpose are not logged: those that have skipped the request, and those of an idempotent run.
-func onceInsideLock(e *env) {
+func onceInsideLock(fx *fixture) {
 	c := &counter{}
 	skips := decidedBy(func(_ *http.Request, p *guard.Policy) error {
 		p.Skip = true
 		return nil
 	})
 	inside := func(pattern string, once []idempotency.Config, changes ...func(*guard.Config)) Route {
-		return Route{Pattern: pattern, Guards: []guard.Config{e.config(changes...)}, Once: once, Handler: c.ServeHTTP, lockOutside: true}
+		return Route{Pattern: pattern, Guards: []guard.Config{fx.config(changes...)}, Once: once, Handler: c.ServeHTTP, lockOutside: true}
 	}
-	otherScope := e.once(func(cfg *idempotency.Config) { cfg.Scope = idempotency.ScopeGlobal })
-	s := e.serve(
-		inside(orders, []idempotency.Config{e.once(), otherScope}),
-		inside("/items/{id}", []idempotency.Config{e.once()}),
-		inside("/skips/{id}", []idempotency.Config{e.once()}, skips),
+	otherScope := fx.once(func(cfg *idempotency.Config) { cfg.Scope = idempotency.ScopeGlobal })
+	s := fx.serve(
+		inside(orders, []idempotency.Config{fx.once(), otherScope}),
+		inside("/items/{id}", []idempotency.Config{fx.once()}),
+		inside("/skips/{id}", []idempotency.Config{fx.once()}, skips),
 	)
 	for _, path := range []string{order, "/items/" + key, "/skips/" + key} {
 		at := func(r *http.Request) { r.URL.Path = path }
-		first := s.pay("x", at)
-		first.want(e, 201, fmt.Sprintf("%d x", c.runs.Load()))
-		s.pay("x", at).wantReplay(e, first)
-		release := e.hold(lockName)
-		if a := s.pay("x", at); path == "/skips/"+key {
-			a.wantReplay(e, first)
+		first := s.postWithKey("x", at)
+		first.want(fx, 201, fmt.Sprintf("%d x", c.runs.Load()))
+		s.postWithKey("x", at).wantReplay(fx, first)
+		release := fx.mustHold(lockName)
+		if a := s.postWithKey("x", at); path == "/skips/"+key {
+			a.wantReplay(fx, first)
 		} else {
-			a.wantProblem(e, 409, "locked", "1")
+			a.wantProblem(fx, 409, "locked", "1")
 		}
 		release()
 	}
-	e.wantFree(lockName)
-	text := e.log.text()
-	if n := e.log.count("a lock is around the idempotency guard"); n != 2 || n != e.log.count("") {
-		e.Errorf("%d lines about the order, want one for each of two guards:\n%s", n, text)
+	fx.wantFree(lockName)
+	text := fx.log.text()
+	if n := fx.log.count("a lock is around the idempotency guard"); n != 2 || n != fx.log.count("") {
+		fx.Errorf("%d lines about the order, want one for each of two guards:\n%s", n, text)
 	}
 	for _, part := range []string{"level=WARN", "method=POST", "mount idempotency outside the lock"} {
-		if e.log.count(part) != 2 {
-			e.Errorf("the log lacks %s:\n%s", part, text)
+		if fx.log.count(part) != 2 {
+			fx.Errorf("the log lacks %s:\n%s", part, text)
 		}
 	}
 }
 
-func onceHandler(e *env) {
+func onceHandler(fx *fixture) {
 	var downstream []string
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		if got, ok := idempotency.KeyFrom(ctx); !ok || got != key {
-			e.Errorf("KeyFrom: %q, %v", got, ok)
+			fx.Errorf("KeyFrom: %q, %v", got, ok)
 		}
 		charge := idempotency.DownstreamKey(ctx, "stripe", "charge")
 		if len(charge) != 64 || charge != idempotency.DownstreamKey(ctx, "stripe", "charge") ||
 			charge == idempotency.DownstreamKey(ctx, "stripe", "refund") || charge == idempotency.DownstreamKey(ctx, "stripecharge") {
-			e.Errorf("DownstreamKey: %q", charge)
+			fx.Errorf("DownstreamKey: %q", charge)
 		}
 		downstream = append(downstream, charge)
 		switch r.Header.Get("X-Do") {
@@ -471,40 +471,40 @@ func onceHandler(e *env) {
 		}
 		_, _ = io.WriteString(w, "done")
 	})
-	s.pay("x", with("X-Do", "no-store"), with("Idempotency-Key", `"`+key+`"`)).wantOwn(e, 200, "done")
-	s.pay("x", with("X-Do", "not-long")).wantOwn(e, 200, "done")
-	if names := e.records(); len(names) > 0 {
-		e.Errorf("stored %q", names)
+	s.postWithKey("x", with("X-Do", "no-store"), with("Idempotency-Key", `"`+key+`"`)).wantOwn(fx, 200, "done")
+	s.postWithKey("x", with("X-Do", "not-long")).wantOwn(fx, 200, "done")
+	if names := fx.records(); len(names) > 0 {
+		fx.Errorf("stored %q", names)
 	}
-	s.pay("x", with("X-Do", "an-hour")).wantOwn(e, 200, "done")
-	if ttl := e.rdb.PTTL(background, e.record()).Val(); ttl <= 0 || ttl.Hours() > 1 {
-		e.Errorf("the record lives for %s, want up to an hour", ttl)
+	s.postWithKey("x", with("X-Do", "an-hour")).wantOwn(fx, 200, "done")
+	if ttl := fx.rdb.PTTL(background, fx.record()).Val(); ttl <= 0 || ttl.Hours() > 1 {
+		fx.Errorf("the record lives for %s, want up to an hour", ttl)
 	}
-	s.pay("x", with("X-User", "bert")).wantOwn(e, 200, "done")
+	s.postWithKey("x", with("X-User", "bert")).wantOwn(fx, 200, "done")
 	if len(downstream) != 4 || downstream[0] != downstream[1] || downstream[1] != downstream[2] || downstream[2] == downstream[3] {
-		e.Errorf("downstream keys %q", downstream)
+		fx.Errorf("downstream keys %q", downstream)
 	}
 }
 
-func onceStatus(e *env) {
-	s := e.serveOnce(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+func onceStatus(fx *fixture) {
+	s := fx.serveOnce(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	for _, ran := range []bool{true, false} {
-		s.pay("x").want(e, http.StatusCreated, "")
-		if o := e.outcome(); o.Status != http.StatusCreated || o.Ran != ran || errors.Is(o.Err, idempotency.ErrReplayed) == ran {
-			e.Errorf("the outcome is %+v, want status 201 and Ran %v", o, ran)
+		s.postWithKey("x").want(fx, http.StatusCreated, "")
+		if o := fx.outcome(); o.Status != http.StatusCreated || o.Ran != ran || errors.Is(o.Err, idempotency.ErrReplayed) == ran {
+			fx.Errorf("the outcome is %+v, want status 201 and Ran %v", o, ran)
 		}
 	}
 }
 
-func onceInvalidConfig(e *env) {
+func onceInvalidConfig(fx *fixture) {
 	for says, test := range map[string]struct {
 		locks *core.Client
 		cfg   idempotency.Config
 	}{
-		"Scope is nil":             {e.locks, idempotency.Config{}},
-		"there is no *core.Client": {nil, e.once()},
+		"Scope is nil":             {fx.locks, idempotency.Config{}},
+		"there is no *core.Client": {nil, fx.once()},
 	} {
 		route := Route{Pattern: orders, Once: []idempotency.Config{test.cfg}, Handler: func(http.ResponseWriter, *http.Request) {}}
-		e.wantPanic(says, func() { e.serveOn(test.locks, func(*Server) {}, route) }, idempotency.ErrInvalidConfig, says)
+		fx.wantPanic(says, func() { fx.serveOn(test.locks, func(*Server) {}, route) }, idempotency.ErrInvalidConfig, says)
 	}
 }

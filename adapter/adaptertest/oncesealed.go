@@ -23,114 +23,114 @@ var onceSealed = []scenario{
 }
 
 // aead returns a cipher with a key made of that byte.
-func (e *env) aead(key byte) cipher.AEAD {
-	e.Helper()
+func (fx *fixture) aead(key byte) cipher.AEAD {
+	fx.Helper()
 	block, err := aes.NewCipher(bytes.Repeat([]byte{key}, 32))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	return aead
 }
 
 // sealedBy seals records with current, and opens them with any of the keys.
-func (e *env) sealedBy(current byte, earlier ...byte) func(*idempotency.Config) {
+func (fx *fixture) sealedBy(current byte, earlier ...byte) func(*idempotency.Config) {
 	var ciphers []cipher.AEAD
 	for _, key := range earlier {
-		ciphers = append(ciphers, e.aead(key))
+		ciphers = append(ciphers, fx.aead(key))
 	}
-	codec := idempotency.AEAD(e.aead(current), ciphers...)
+	codec := idempotency.AEAD(fx.aead(current), ciphers...)
 	return func(cfg *idempotency.Config) { cfg.Codec = codec }
 }
 
-func onceSealedReplay(e *env) {
-	g := e.gate()
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+func onceSealedReplay(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "/a-secret-place")
 		g.ServeHTTP(w, r)
 		_, _ = io.WriteString(w, strings.Repeat("a secret", 10_000))
-	}, repeatsWait, e.sealedBy(1), refuses)
-	first, second := s.start(s.paying("x")), s.start(s.paying("x"))
-	inside := g.next()
-	e.eventually("the repeat waits", func() bool { return e.locks.Stats().Waiting == 1 })
-	marker := e.rdb.HGet(background, e.record(), "record").Val()
-	inside.leave()
-	own, again := first.answer(), second.answer()
+	}, repeatsWait, fx.sealedBy(1), refuses)
+	first, second := s.start(s.newRequestWithKey("x")), s.start(s.newRequestWithKey("x"))
+	inside := g.nextRun()
+	fx.eventually("the repeat waits", func() bool { return fx.locks.Stats().Waiting == 1 })
+	marker := fx.rdb.HGet(background, fx.record(), "record").Val()
+	inside.finish()
+	own, again := first.mustGetAnswer(), second.mustGetAnswer()
 	if own.header.Get("Idempotent-Replayed") != "" {
 		own, again = again, own
 	}
-	again.wantReplay(e, own)
-	s.pay("x").wantReplay(e, own)
-	s.pay("y").wantProblem(e, 422, "key-reused", "")
+	again.wantReplay(fx, own)
+	s.postWithKey("x").wantReplay(fx, own)
+	s.postWithKey("y").wantProblem(fx, 422, "key-reused", "")
 	g.wantRuns(1)
-	record := e.rdb.HGet(background, e.record(), "record").Val()
+	record := fx.rdb.HGet(background, fx.record(), "record").Val()
 	if !strings.HasPrefix(marker, "RQLS") || !strings.HasPrefix(record, "RQLS") || strings.Contains(record, "secret") {
-		e.Errorf("Redis has %.100q and %.100q", marker, record)
+		fx.Errorf("Redis has %.100q and %.100q", marker, record)
 	}
 }
 
 // onceSealedRotation runs each deployment of a rotation beside the previous one.
-func onceSealedRotation(e *env) {
+func onceSealedRotation(fx *fixture) {
 	c := &counter{}
-	steps := []*site{
-		e.serveOnce(c.ServeHTTP, e.sealedBy(1)),
-		e.serveOnce(c.ServeHTTP, e.sealedBy(1, 2)),
-		e.serveOnce(c.ServeHTTP, e.sealedBy(2, 1)),
-		e.serveOnce(c.ServeHTTP, e.sealedBy(2)),
+	steps := []*testServer{
+		fx.serveOnce(c.ServeHTTP, fx.sealedBy(1)),
+		fx.serveOnce(c.ServeHTTP, fx.sealedBy(1, 2)),
+		fx.serveOnce(c.ServeHTTP, fx.sealedBy(2, 1)),
+		fx.serveOnce(c.ServeHTTP, fx.sealedBy(2)),
 	}
 	for i, s := range steps {
 		user := with("X-User", string(rune('a'+i)))
-		first := s.pay("x", user)
-		first.wantOwn(e, 201, fmt.Sprintf("%d x", i+1))
+		first := s.postWithKey("x", user)
+		first.wantOwn(fx, 201, fmt.Sprintf("%d x", i+1))
 		for _, beside := range steps[max(i-1, 0):min(i+2, len(steps))] {
-			beside.pay("x", user).wantReplay(e, first)
+			beside.postWithKey("x", user).wantReplay(fx, first)
 		}
 	}
-	c.want(e, int64(len(steps)))
+	c.want(fx, int64(len(steps)))
 }
 
 // onceSealedUnreadable shows that the handler does not run if a record cannot be opened.
-func onceSealedUnreadable(e *env) {
+func onceSealedUnreadable(fx *fixture) {
 	c := &counter{}
-	sealed, other, plain := e.serveOnce(c.ServeHTTP, e.sealedBy(1)), e.serveOnce(c.ServeHTTP, e.sealedBy(2)), e.serveOnce(c.ServeHTTP)
-	open := e.serveOnce(c.ServeHTTP, e.sealedBy(1), func(cfg *idempotency.Config) { cfg.FailOpen = true })
+	sealed, other, plain := fx.serveOnce(c.ServeHTTP, fx.sealedBy(1)), fx.serveOnce(c.ServeHTTP, fx.sealedBy(2)), fx.serveOnce(c.ServeHTTP)
+	open := fx.serveOnce(c.ServeHTTP, fx.sealedBy(1), func(cfg *idempotency.Config) { cfg.FailOpen = true })
 	bert := with("X-User", "bert")
-	sealed.pay("x", bert).wantOwn(e, 201, "1 x")
-	ofBert := e.rdb.HGet(background, e.record(), "record").Val()
-	e.rdb.Del(background, e.record())
-	first := sealed.pay("x")
-	first.wantOwn(e, 201, "2 x")
-	e.outcomesOf(2)
-	name := e.record()
-	good := e.rdb.HGet(background, name, "record").Val()
+	sealed.postWithKey("x", bert).wantOwn(fx, 201, "1 x")
+	ofBert := fx.rdb.HGet(background, fx.record(), "record").Val()
+	fx.rdb.Del(background, fx.record())
+	first := sealed.postWithKey("x")
+	first.wantOwn(fx, 201, "2 x")
+	fx.outcomesOf(2)
+	name := fx.record()
+	good := fx.rdb.HGet(background, name, "record").Val()
 	lines := 0
-	unreadable := func(what string, s *site, says string) {
-		s.pay("x").wantProblem(e, 503, "record-unreadable", "1")
-		if o := e.outcome(); o.Status != 503 || o.Err == nil || !strings.Contains(o.Err.Error(), says) {
-			e.Errorf("%s: the outcome is %+v, want %q", what, o, says)
+	unreadable := func(what string, s *testServer, says string) {
+		s.postWithKey("x").wantProblem(fx, 503, "record-unreadable", "1")
+		if o := fx.outcome(); o.Status != 503 || o.Err == nil || !strings.Contains(o.Err.Error(), says) {
+			fx.Errorf("%s: the outcome is %+v, want %q", what, o, says)
 		}
 		lines++
-		if n := e.log.count("a record cannot be read"); n != lines {
-			e.Errorf("%s: %d lines in the log, want %d: %s", what, n, lines, e.log.text())
+		if n := fx.log.count("a record cannot be read"); n != lines {
+			fx.Errorf("%s: %d lines in the log, want %d: %s", what, n, lines, fx.log.text())
 		}
 	}
 	unreadable("another key", other, "no key opens the record")
 	unreadable("no Codec", plain, "the record is sealed, and there is no Config.Codec")
-	e.rdb.HSet(background, name, "record", good[:50]+string(good[50]^1)+good[51:])
+	fx.rdb.HSet(background, name, "record", good[:50]+string(good[50]^1)+good[51:])
 	unreadable("a changed record", sealed, "no key opens the record")
 	unreadable("a changed record, with FailOpen", open, "no key opens the record")
-	e.rdb.HSet(background, name, "record", ofBert)
+	fx.rdb.HSet(background, name, "record", ofBert)
 	unreadable("the record of another", sealed, "no key opens the record")
-	e.rdb.Del(background, name)
-	plain.pay("x").wantOwn(e, 201, "3 x")
-	e.outcome()
+	fx.rdb.Del(background, name)
+	plain.postWithKey("x").wantOwn(fx, 201, "3 x")
+	fx.outcome()
 	unreadable("a record that is not sealed", sealed, "the record is not sealed")
-	e.rdb.HSet(background, name, "record", good)
-	sealed.pay("x").wantReplay(e, first)
-	c.want(e, 3)
+	fx.rdb.HSet(background, name, "record", good)
+	sealed.postWithKey("x").wantReplay(fx, first)
+	c.want(fx, 3)
 }
 
 // A faultyCodec fails to seal while fails is set.
@@ -146,8 +146,8 @@ func (c *faultyCodec) Seal(record []byte, name string) ([]byte, error) {
 	return c.Codec.Seal(record, name)
 }
 
-func onceSealFails(e *env) {
-	codec := &faultyCodec{Codec: idempotency.AEAD(e.aead(1))}
+func onceSealFails(fx *fixture) {
+	codec := &faultyCodec{Codec: idempotency.AEAD(fx.aead(1))}
 	faulty := func(cfg *idempotency.Config) { cfg.Codec = codec }
 	c := &counter{}
 	handle := func(w http.ResponseWriter, r *http.Request) {
@@ -155,37 +155,37 @@ func onceSealFails(e *env) {
 		c.ServeHTTP(w, r)
 	}
 	wantLost := func() {
-		o := e.outcome()
-		e.wantErr("the outcome", o.Err, idempotency.ErrNotStored)
-		e.wantErr("the outcome", o.Err, errExploded)
+		o := fx.outcome()
+		fx.wantErr("the outcome", o.Err, idempotency.ErrNotStored)
+		fx.wantErr("the outcome", o.Err, errExploded)
 		codec.fails.Store(false)
 	}
 
-	again := e.serveOnce(handle, faulty)
-	again.pay("x").wantOwn(e, 201, "1 x")
+	again := fx.serveOnce(handle, faulty)
+	again.postWithKey("x").wantOwn(fx, 201, "1 x")
 	wantLost()
-	again.pay("x").wantOwn(e, 201, "2 x")
+	again.postWithKey("x").wantOwn(fx, 201, "2 x")
 	wantLost()
-	if names := e.records(); len(names) > 0 {
-		e.Errorf("left in Redis: %q", names)
+	if names := fx.records(); len(names) > 0 {
+		fx.Errorf("left in Redis: %q", names)
 	}
 
-	never := e.serveOnce(handle, faulty, refuses, func(cfg *idempotency.Config) { cfg.FailOpen = true })
-	never.pay("x").wantOwn(e, 201, "3 x")
+	never := fx.serveOnce(handle, faulty, refuses, func(cfg *idempotency.Config) { cfg.FailOpen = true })
+	never.postWithKey("x").wantOwn(fx, 201, "3 x")
 	wantLost()
-	never.pay("x").wantProblem(e, 409, "outcome-unknown", "")
-	if n := e.log.count("is not stored"); n != 3 {
-		e.Errorf("%d log lines say that a result is not stored, want 3: %s", n, e.log.text())
+	never.postWithKey("x").wantProblem(fx, 409, "outcome-unknown", "")
+	if n := fx.log.count("is not stored"); n != 3 {
+		fx.Errorf("%d log lines say that a result is not stored, want 3: %s", n, fx.log.text())
 	}
 	codec.fails.Store(true) // not even the marker of a run can be sealed
 	bert := with("X-User", "bert")
-	never.pay("x", bert).wantProblem(e, 503, "record-unwritable", "1")
-	if e.log.count("a run cannot be marked") != 1 {
-		e.Errorf("the log lacks the error: %s", e.log.text())
+	never.postWithKey("x", bert).wantProblem(fx, 503, "record-unwritable", "1")
+	if fx.log.count("a run cannot be marked") != 1 {
+		fx.Errorf("the log lacks the error: %s", fx.log.text())
 	}
 	codec.fails.Store(false)
-	never.pay("x", bert).wantOwn(e, 201, "4 x")
-	c.want(e, 4)
+	never.postWithKey("x", bert).wantOwn(fx, 201, "4 x")
+	c.want(fx, 4)
 }
 
 // A growingCodec makes records larger.
@@ -200,7 +200,7 @@ func (growingCodec) Open(sealed []byte, _ string) ([]byte, error) {
 }
 
 // onceLargeRecord shows that the limit applies to the record as Redis stores it.
-func onceLargeRecord(e *env) {
+func onceLargeRecord(fx *fixture) {
 	const limit, room = 1000, 64 << 10
 	for name, test := range map[string]struct {
 		header, body int
@@ -214,22 +214,22 @@ func onceLargeRecord(e *env) {
 		"sealed, small":        {room/2 - 1000, 10, growingCodec{}, true},
 		"sealed, too large":    {room/2 + 1000, 10, growingCodec{}, false},
 		"sealed, a full body":  {10, limit, growingCodec{}, true},
-		"sealed, headers, AES": {room - 1000, limit, idempotency.AEAD(e.aead(1)), true},
+		"sealed, headers, AES": {room - 1000, limit, idempotency.AEAD(fx.aead(1)), true},
 	} {
 		c := &counter{}
-		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 			c.runs.Add(1)
 			w.Header().Set("X-Large", strings.Repeat("h", test.header))
 			_, _ = io.WriteString(w, strings.Repeat("b", test.body))
 		}, func(cfg *idempotency.Config) { cfg.MaxResponseBody, cfg.Codec = limit, test.codec })
 		user := with("X-User", name)
-		first := s.pay("x", user)
-		first.wantOwn(e, 200, strings.Repeat("b", test.body))
+		first := s.postWithKey("x", user)
+		first.wantOwn(fx, 200, strings.Repeat("b", test.body))
 		if test.stored {
-			s.pay("x", user).wantReplay(e, first)
+			s.postWithKey("x", user).wantReplay(fx, first)
 		} else {
-			s.pay("x", user).wantProblem(e, 409, "not-replayable", "")
+			s.postWithKey("x", user).wantProblem(fx, 409, "not-replayable", "")
 		}
-		c.want(e, 1)
+		c.want(fx, 1)
 	}
 }

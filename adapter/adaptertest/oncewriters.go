@@ -30,7 +30,7 @@ var onceWriters = []scenario{
 	{name: "once: HTTP/2", run: onceHTTP2},
 }
 
-func onceWriterKinds(e *env) {
+func onceWriterKinds(fx *fixture) {
 	describeWriter := func(w http.ResponseWriter, r *http.Request) {
 		_, flusher := w.(http.Flusher)
 		_, hijacker := w.(http.Hijacker)
@@ -40,36 +40,36 @@ func onceWriterKinds(e *env) {
 		_, _ = fmt.Fprintln(w, flusher, hijacker, readerFrom, stringWriter, pusher)
 	}
 	for _, change := range []func(*Server){func(*Server) {}, http2, wrapped} {
-		s := e.serveWith(change, Route{Pattern: "/free/{id}", Handler: describeWriter}, Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: describeWriter})
-		s.pay("x", with("X-User", s.url)).want(e, 200, s.pay("x", func(r *http.Request) { r.URL.Path = "/free/1" }).body)
+		s := fx.serveWith(change, Route{Pattern: "/free/{id}", Handler: describeWriter}, Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: describeWriter})
+		s.postWithKey("x", with("X-User", s.url)).want(fx, 200, s.postWithKey("x", func(r *http.Request) { r.URL.Path = "/free/1" }).body)
 	}
 }
 
-func onceWriterWorks(e *env) {
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+func onceWriterWorks(fx *fixture) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		if err := control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
-			e.Errorf("SetWriteDeadline: %v", err)
+			fx.Errorf("SetWriteDeadline: %v", err)
 		}
 		if err := control.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			e.Errorf("SetReadDeadline: %v", err)
+			fx.Errorf("SetReadDeadline: %v", err)
 		}
 		if err := control.EnableFullDuplex(); err != nil {
-			e.Errorf("EnableFullDuplex: %v", err)
+			fx.Errorf("EnableFullDuplex: %v", err)
 		}
 		if n, err := io.WriteString(w, "first\n"); n != 6 || err != nil {
-			e.Errorf("WriteString: %d, %v", n, err)
+			fx.Errorf("WriteString: %d, %v", n, err)
 		}
 		if n, err := io.Copy(w, io.LimitReader(strings.NewReader("second\nthird"), 7)); n != 7 || err != nil {
-			e.Errorf("Copy: %d, %v", n, err)
+			fx.Errorf("Copy: %d, %v", n, err)
 		}
 		if n, err := io.Copy(w, io.MultiReader(strings.NewReader("third"), failing{})); n != 5 || !errors.Is(err, errExploded) {
-			e.Errorf("Copy of what fails: %d, %v", n, err)
+			fx.Errorf("Copy of what fails: %d, %v", n, err)
 		}
 	})
-	first := s.pay("x")
-	first.wantOwn(e, 200, "first\nsecond\nthird")
-	s.pay("x").wantReplay(e, first)
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 200, "first\nsecond\nthird")
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
 type failing struct{}
@@ -78,22 +78,22 @@ func (failing) Read([]byte) (int, error) { return 0, errExploded }
 
 // onceUnwraps has a writer that only unwraps: http.ResponseController must still reach the
 // recorder.
-func onceUnwraps(e *env) {
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+func onceUnwraps(fx *fixture) {
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(unwrapping{w}, r) })
-	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "one ")
 		_ = http.NewResponseController(w).Flush() // the writers of frameworks may hide this one
 		_, _ = io.WriteString(w, "two")
 	}})
-	first := s.pay("x")
-	first.wantOwn(e, 201, "one two")
-	e.outcome()
-	if again := s.pay("x"); again.status == 201 {
-		again.wantReplay(e, first)
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 201, "one two")
+	fx.outcome()
+	if again := s.postWithKey("x"); again.status == 201 {
+		again.wantReplay(fx, first)
 	} else {
-		again.wantProblem(e, 409, "not-replayable", "")
+		again.wantProblem(fx, 409, "not-replayable", "")
 	}
 }
 
@@ -102,21 +102,21 @@ type unwrapping struct{ http.ResponseWriter }
 func (w unwrapping) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // onceHeldBack shows that no byte is sent before the record is stored.
-func onceHeldBack(e *env) {
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+func onceHeldBack(fx *fixture) {
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(noting{w, func() {
-				if len(e.records()) != 1 {
-					e.Error("the answer was sent before the record was stored")
+				if len(fx.records()) != 1 {
+					fx.Error("the answer was sent before the record was stored")
 				}
 			}}, r)
 		})
-	}), Route{Pattern: orders, Once: []idempotency.Config{e.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Once: []idempotency.Config{fx.once()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, strings.Repeat("done", 100_000))
 	}})
-	if a := s.pay("x"); a.status != 201 || len(a.body) != 400_000 {
-		e.Errorf("answer %d with %d bytes", a.status, len(a.body))
+	if a := s.postWithKey("x"); a.status != 201 || len(a.body) != 400_000 {
+		fx.Errorf("answer %d with %d bytes", a.status, len(a.body))
 	}
 }
 
@@ -136,36 +136,36 @@ func (w noting) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-func onceStreams(e *env) {
+func onceStreams(fx *fixture) {
 	seen, gone := make(chan struct{}), make(chan error, 1)
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: 1\n\n")
 		if err := http.NewResponseController(w).Flush(); err != nil {
-			e.Errorf("Flush: %v", err)
+			fx.Errorf("Flush: %v", err)
 		}
-		await(e, "the client has the first event", seen)
+		mustReceive(fx, "the client has the first event", seen)
 		<-r.Context().Done() // the client has left
 		gone <- context.Cause(r.Context())
 	})
-	ctx, hangUp := context.WithCancel(e.Context())
+	ctx, hangUp := context.WithCancel(fx.Context())
 	defer hangUp()
-	response, err := s.client.Do(s.paying("x").WithContext(ctx))
+	response, err := s.client.Do(s.newRequestWithKey("x").WithContext(ctx))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	defer response.Body.Close()
 	if line, err := bufio.NewReader(response.Body).ReadString('\n'); line != "data: 1\n" {
-		e.Errorf("read %q (%v)", line, err)
+		fx.Errorf("read %q (%v)", line, err)
 	}
 	close(seen)
 	hangUp()
-	e.wantErr("the stream ends with", await(e, "the handler notices", gone), context.Canceled)
-	e.outcome()
-	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+	fx.wantErr("the stream ends with", mustReceive(fx, "the handler notices", gone), context.Canceled)
+	fx.outcome()
+	s.postWithKey("x").wantProblem(fx, 409, "not-replayable", "")
 }
 
-func onceEarlyHints(e *env) {
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+func onceEarlyHints(fx *fixture) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>")
 		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Set("Link", "</orders/1>")
@@ -177,61 +177,61 @@ func onceEarlyHints(e *env) {
 		hints = append(hints, fmt.Sprint(status, header["Link"]))
 		return nil
 	}}
-	r := s.paying("x")
+	r := s.newRequestWithKey("x")
 	first := s.must(s.send(r.WithContext(httptrace.WithClientTrace(r.Context(), trace))))
-	first.wantOwn(e, 201, "done")
+	first.wantOwn(fx, 201, "done")
 	if !slices.Equal(hints, []string{"103 [</style.css>]"}) {
-		e.Errorf("the early hints are %q", hints)
+		fx.Errorf("the early hints are %q", hints)
 	}
-	s.pay("x").wantReplay(e, first)
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
-func onceHijacked(e *env) {
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+func onceHijacked(fx *fixture) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			e.Errorf("Hijack: %v", err)
+			fx.Errorf("Hijack: %v", err)
 			return
 		}
 		defer conn.Close()
 		_, _ = rw.WriteString("HTTP/1.1 299 Mine\r\nContent-Length: 4\r\nConnection: close\r\n\r\nmine")
 		_ = rw.Flush()
 	})
-	s.pay("x").wantOwn(e, 299, "mine")
-	e.outcome()
-	s.pay("x").wantProblem(e, 409, "not-replayable", "")
+	s.postWithKey("x").wantOwn(fx, 299, "mine")
+	fx.outcome()
+	s.postWithKey("x").wantProblem(fx, 409, "not-replayable", "")
 }
 
-func onceShort(e *env) {
+func onceShort(fx *fixture) {
 	c := &counter{}
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "50")
 		c.ServeHTTP(w, r)
 	})
-	if a := s.send(s.paying("x")); a.err == nil {
-		e.Errorf("the answer is whole: %+v", a)
+	if a := s.send(s.newRequestWithKey("x")); a.err == nil {
+		fx.Errorf("the answer is whole: %+v", a)
 	}
-	e.outcome()
-	s.pay("x").wantProblem(e, 409, "not-replayable", "")
-	c.want(e, 1)
+	fx.outcome()
+	s.postWithKey("x").wantProblem(fx, 409, "not-replayable", "")
+	c.want(fx, 1)
 }
 
-func onceLong(e *env) {
-	s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+func onceLong(fx *fixture) {
+	s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "4")
 		_, _ = io.WriteString(w, "four")
 		if _, err := io.WriteString(w, "five"); !errors.Is(err, http.ErrContentLength) {
-			e.Errorf("the fifth byte: %v", err)
+			fx.Errorf("the fifth byte: %v", err)
 		}
 	})
-	first := s.pay("x")
-	first.wantOwn(e, 200, "four")
-	s.pay("x").wantReplay(e, first)
+	first := s.postWithKey("x")
+	first.wantOwn(fx, 200, "four")
+	s.postWithKey("x").wantReplay(fx, first)
 }
 
 // After a write beyond Content-Length, net/http refuses all further writes. It cuts the connection
 // if the answer is too short then.
-func onceRefusedWrite(e *env) {
+func onceRefusedWrite(fx *fixture) {
 	for name, rest := range map[string]func(http.ResponseWriter) error{
 		"Write":       func(w http.ResponseWriter) error { _, err := w.Write([]byte("six!")); return err },
 		"WriteString": func(w http.ResponseWriter) error { _, err := io.WriteString(w, "six!"); return err },
@@ -243,40 +243,40 @@ func onceRefusedWrite(e *env) {
 		},
 	} {
 		c := &counter{}
-		s := e.serveOnce(func(w http.ResponseWriter, r *http.Request) {
+		s := fx.serveOnce(func(w http.ResponseWriter, r *http.Request) {
 			c.runs.Add(1)
 			w.Header().Set("Content-Length", "8")
 			_, _ = io.WriteString(w, "four")
 			if _, err := io.WriteString(w, "fivefive"); !errors.Is(err, http.ErrContentLength) {
-				e.Errorf("%s: the write beyond the length: %v", name, err)
+				fx.Errorf("%s: the write beyond the length: %v", name, err)
 			}
 			if err := rest(w); !errors.Is(err, http.ErrContentLength) {
-				e.Errorf("%s: the write after it: %v", name, err)
+				fx.Errorf("%s: the write after it: %v", name, err)
 			}
 		})
 		user := with("X-User", name)
-		if a := s.send(s.paying("x", user)); a.err == nil {
-			e.Errorf("%s: the answer is whole: %+v", name, a)
+		if a := s.send(s.newRequestWithKey("x", user)); a.err == nil {
+			fx.Errorf("%s: the answer is whole: %+v", name, a)
 		}
-		e.outcome()
-		s.pay("x", user).wantProblem(e, 409, "not-replayable", "")
-		e.outcome()
-		c.want(e, 1)
+		fx.outcome()
+		s.postWithKey("x", user).wantProblem(fx, 409, "not-replayable", "")
+		fx.outcome()
+		c.want(fx, 1)
 	}
 }
 
-func onceHTTP2(e *env) {
-	g := e.gate()
-	s := e.serveWith(http2, Route{Pattern: orders, Once: []idempotency.Config{e.once(repeatsWait)}, Handler: g.ServeHTTP})
-	all := []*pending{s.start(s.paying("x"))}
-	inside := g.next() // the others share this connection
+func onceHTTP2(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveWith(http2, Route{Pattern: orders, Once: []idempotency.Config{fx.once(repeatsWait)}, Handler: g.ServeHTTP})
+	all := []*pendingRequest{s.start(s.newRequestWithKey("x"))}
+	inside := g.nextRun() // the others share this connection
 	for range 20 {
-		all = append(all, s.start(s.paying("x")))
+		all = append(all, s.start(s.newRequestWithKey("x")))
 	}
-	e.eventually("the repeats wait", func() bool { return e.locks.Stats().Waiting == 20 })
-	inside.leave()
+	fx.eventually("the repeats wait", func() bool { return fx.locks.Stats().Waiting == 20 })
+	inside.finish()
 	for _, p := range all {
-		p.answer().want(e, 200, "done")
+		p.mustGetAnswer().want(fx, 200, "done")
 	}
 	g.wantRuns(1)
 }

@@ -25,191 +25,191 @@ var ownership = []scenario{
 	{name: "the handler has the values of outer contexts", run: outerValues},
 }
 
-func nestedGuards(e *env) {
-	cfg := e.config()
-	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{cfg, cfg, cfg}, Handler: func(w http.ResponseWriter, r *http.Request) {
-		if counts := e.holds(lockName); !slices.Equal(counts, []string{"3"}) {
-			e.Errorf("hold counts %v, want one owner with 3", counts)
+func nestedGuards(fx *fixture) {
+	cfg := fx.config()
+	s := fx.serve(Route{Pattern: orders, Guards: []guard.Config{cfg, cfg, cfg}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		if counts := fx.holds(lockName); !slices.Equal(counts, []string{"3"}) {
+			fx.Errorf("hold counts %v, want one owner with 3", counts)
 		}
 		if err := guard.Release(r.Context()); err != nil {
-			e.Errorf("Release of the innermost guard: %v", err)
+			fx.Errorf("Release of the innermost guard: %v", err)
 		}
-		if counts := e.holds(lockName); !slices.Equal(counts, []string{"2"}) {
-			e.Errorf("after a Release, hold counts %v, want one owner with 2", counts)
+		if counts := fx.holds(lockName); !slices.Equal(counts, []string{"2"}) {
+			fx.Errorf("after a Release, hold counts %v, want one owner with 2", counts)
 		}
-		e.wantErr("a second Release does not reach the next guard", guard.Release(r.Context()), core.ErrNotHeld)
+		fx.wantErr("a second Release does not reach the next guard", guard.Release(r.Context()), core.ErrNotHeld)
 	}})
-	s.get(order).want(e, 200, "")
-	e.wantFree(lockName)
+	s.get(order).want(fx, 200, "")
+	fx.wantFree(lockName)
 }
 
-func nestedKeys(e *env) {
-	inner := e.config(keyedBy(keyfuncs.Const("inner")))
-	s := e.serve(Route{Pattern: orders, Guards: []guard.Config{e.config(), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
-		e.wantHeld(lockName)
-		e.wantHeld("reqlock:inner")
+func nestedKeys(fx *fixture) {
+	inner := fx.config(keyedBy(keyfuncs.Const("inner")))
+	s := fx.serve(Route{Pattern: orders, Guards: []guard.Config{fx.config(), inner}, Handler: func(w http.ResponseWriter, r *http.Request) {
+		fx.wantHeld(lockName)
+		fx.wantHeld("reqlock:inner")
 		if lease, ok := guard.LeaseFrom(r.Context()); !ok || lease.Name() != "reqlock:inner" {
-			e.Errorf("LeaseFrom returned %v, %v; want the inner guard's", lease, ok)
+			fx.Errorf("LeaseFrom returned %v, %v; want the inner guard's", lease, ok)
 		}
 	}})
-	s.get(order).want(e, 200, "")
-	release := e.hold("reqlock:inner")
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	e.wantFree(lockName)
+	s.get(order).want(fx, 200, "")
+	release := fx.mustHold("reqlock:inner")
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	fx.wantFree(lockName)
 	release()
 }
 
-func handlerLocks(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func handlerLocks(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{lockName, "another"} {
-			lease, err := e.locks.Lock(name).Acquire(r.Context(), core.AcquireOptions{})
+			lease, err := fx.locks.Lock(name).Acquire(r.Context(), core.AcquireOptions{})
 			if err != nil {
-				e.Errorf("Acquire %s: %v", name, err)
+				fx.Errorf("Acquire %s: %v", name, err)
 				continue
 			}
-			again, err := e.locks.Lock(name).Acquire(lease.Context(), core.AcquireOptions{})
+			again, err := fx.locks.Lock(name).Acquire(lease.Context(), core.AcquireOptions{})
 			if err != nil {
-				e.Errorf("Acquire %s again: %v", name, err)
+				fx.Errorf("Acquire %s again: %v", name, err)
 				continue
 			}
-			if held, err := e.locks.Lock(name).IsHeld(lease.Context()); !held || err != nil {
-				e.Errorf("IsHeld %s: %v, %v", name, held, err)
+			if held, err := fx.locks.Lock(name).IsHeld(lease.Context()); !held || err != nil {
+				fx.Errorf("IsHeld %s: %v, %v", name, held, err)
 			}
 			if name == "another" {
-				_, err := e.locks.Lock(name).Acquire(r.Context(), core.AcquireOptions{})
-				e.wantErr("Acquire twice with the request's context", err, core.ErrNotAcquired)
+				_, err := fx.locks.Lock(name).Acquire(r.Context(), core.AcquireOptions{})
+				fx.wantErr("Acquire twice with the request's context", err, core.ErrNotAcquired)
 				if err != nil && !strings.Contains(err.Error(), "held by this same request; pass lease.Context()") {
-					e.Errorf("the error does not say what to change: %v", err)
+					fx.Errorf("the error does not say what to change: %v", err)
 				}
 			}
 			for _, l := range []*core.Lease{again, lease} {
 				if err := l.Release(r.Context()); err != nil {
-					e.Errorf("Release %s: %v", name, err)
+					fx.Errorf("Release %s: %v", name, err)
 				}
 			}
 		}
-		e.wantFree("another")
-		if counts := e.holds(lockName); !slices.Equal(counts, []string{"1"}) {
-			e.Errorf("hold counts %v, want one owner with 1", counts)
+		fx.wantFree("another")
+		if counts := fx.holds(lockName); !slices.Equal(counts, []string{"1"}) {
+			fx.Errorf("hold counts %v, want one owner with 1", counts)
 		}
 	})
-	s.get(order).want(e, 200, "")
-	e.wantFree(lockName)
+	s.get(order).want(fx, 200, "")
+	fx.wantFree(lockName)
 }
 
 // Another name than the guard's keeps goroutines of one request apart. The guard's name does not,
 // until the handler gives it away.
-func handlerGoroutines(e *env) {
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+func handlerGoroutines(fx *fixture) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		var inside atomic.Int32
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				err := core.Do(r.Context(), e.locks.Lock("stock"), core.AcquireOptions{WaitTime: patience}, func(context.Context) error {
+				err := core.Do(r.Context(), fx.locks.Lock("stock"), core.AcquireOptions{WaitTime: patience}, func(context.Context) error {
 					if n := inside.Add(1); n != 1 {
-						e.Errorf("%d goroutines of one request are inside", n)
+						fx.Errorf("%d goroutines of one request are inside", n)
 					}
 					runtime.Gosched()
 					inside.Add(-1)
 					return nil
 				})
 				if err != nil {
-					e.Error(err)
+					fx.Error(err)
 				}
 			})
 		}
 		all.Wait()
 
 		again := func(ctx context.Context) error {
-			return core.Do(ctx, e.locks.Lock(lockName), core.AcquireOptions{}, func(context.Context) error { return nil })
+			return core.Do(ctx, fx.locks.Lock(lockName), core.AcquireOptions{}, func(context.Context) error { return nil })
 		}
 		if err := again(r.Context()); err != nil {
-			e.Errorf("the guard's name: %v", err)
+			fx.Errorf("the guard's name: %v", err)
 		}
 		lease, ok := guard.Detach(r.Context())
 		if !ok {
-			e.Error("Detach found no lease")
+			fx.Error("Detach found no lease")
 			return
 		}
-		e.wantErr("the guard's name after Detach", again(r.Context()), core.ErrNotAcquired)
+		fx.wantErr("the guard's name after Detach", again(r.Context()), core.ErrNotAcquired)
 		bound, unbind := lease.Bind(r.Context())
 		if err := again(bound); err != nil {
-			e.Errorf("the guard's name, with a context of the detached lease: %v", err)
+			fx.Errorf("the guard's name, with a context of the detached lease: %v", err)
 		}
 		unbind()
 		if err := lease.Release(r.Context()); err != nil {
-			e.Error(err)
+			fx.Error(err)
 		}
 	})
-	s.get(order).want(e, 200, "")
-	e.wantFree(lockName)
+	s.get(order).want(fx, 200, "")
+	fx.wantFree(lockName)
 }
 
 // In these servers, the BaseContext has an owner by mistake. All requests would have that owner.
 
-func ownerInBaseContext(e *env) {
-	excludes(e, core.WithOwner(background))
+func ownerInBaseContext(fx *fixture) {
+	excludes(fx, core.WithOwner(background))
 }
 
-func leaseInBaseContext(e *env) {
-	lease, err := e.locks.Lock("of the server").Acquire(background, core.AcquireOptions{})
+func leaseInBaseContext(fx *fixture) {
+	lease, err := fx.locks.Lock("of the server").Acquire(background, core.AcquireOptions{})
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
-	e.ends = append(e.ends, func() {
+	fx.ends = append(fx.ends, func() {
 		if err := lease.Release(background); err != nil {
-			e.Error(err)
+			fx.Error(err)
 		}
 	})
-	excludes(e, lease.Context())
+	excludes(fx, lease.Context())
 }
 
-func handlerInBaseContext(e *env) {
-	g := e.gate()
-	outer := e.serveOrders(g.ServeHTTP)
+func handlerInBaseContext(fx *fixture) {
+	g := fx.newBlockingHandler()
+	outer := fx.serveOrders(g.ServeHTTP)
 	p := outer.startGet(order)
-	inside := g.next()
-	lease, err := e.locks.Lock("of the handler").Acquire(inside.ctx, core.AcquireOptions{})
+	inside := g.nextRun()
+	lease, err := fx.locks.Lock("of the handler").Acquire(inside.ctx, core.AcquireOptions{})
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
-	excludes(e, lease.Context())
+	excludes(fx, lease.Context())
 	if err := lease.Release(background); err != nil {
-		e.Error(err)
+		fx.Error(err)
 	}
-	e.wantHeld(lockName)
-	inside.leave()
-	p.answer().want(e, 200, "done")
+	fx.wantHeld(lockName)
+	inside.finish()
+	p.mustGetAnswer().want(fx, 200, "done")
 }
 
 // excludes shows that two requests to a server with that BaseContext exclude each other, and that
 // the second does not have the lease of the first.
-func excludes(e *env, base context.Context) {
-	e.Helper()
+func excludes(fx *fixture, base context.Context) {
+	fx.Helper()
 	const name = "inside"
-	g := e.gate()
-	s := e.serveWith(func(srv *Server) { srv.BaseContext = base }, Route{Pattern: orders, Guards: []guard.Config{e.config(keyedBy(keyfuncs.Const(name)))}, Handler: g.ServeHTTP})
+	g := fx.newBlockingHandler()
+	s := fx.serveWith(func(srv *Server) { srv.BaseContext = base }, Route{Pattern: orders, Guards: []guard.Config{fx.config(keyedBy(keyfuncs.Const(name)))}, Handler: g.ServeHTTP})
 	first := s.startGet(order)
-	inside := g.next()
-	s.get(order).wantProblem(e, 409, "locked", "1")
-	inside.leave()
-	first.answer().want(e, 200, "done")
+	inside := g.nextRun()
+	s.get(order).wantProblem(fx, 409, "locked", "1")
+	inside.finish()
+	first.mustGetAnswer().want(fx, 200, "done")
 	g.wantRuns(1)
 }
 
-func outerValues(e *env) {
+func outerValues(fx *fixture) {
 	type contextKey struct{}
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), contextKey{}, "there")))
 		})
-	}), Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	}), Route{Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if got := r.Context().Value(contextKey{}); got != "there" {
-			e.Errorf("the outer value is %v", got)
+			fx.Errorf("the outer value is %v", got)
 		}
-		if e.adapter.Router != nil && r.Context().Value(http.ServerContextKey) == nil {
-			e.Error("http.ServerContextKey is not there")
+		if fx.adapter.Router != nil && r.Context().Value(http.ServerContextKey) == nil {
+			fx.Error("http.ServerContextKey is not there")
 		}
 	}})
-	s.get(order).want(e, 200, "")
+	s.get(order).want(fx, 200, "")
 }

@@ -17,24 +17,24 @@ type problem struct {
 
 // wantProblem fails the test unless the answer is the refusal urn:reqlock:problem:problemType with
 // that Retry-After; "": without the header.
-func (a answer) wantProblem(e *env, status int, problemType, retryAfter string) {
-	e.Helper()
+func (a answer) wantProblem(fx *fixture, status int, problemType, retryAfter string) {
+	fx.Helper()
 	if a.err != nil {
-		e.Errorf("no answer: %v", a.err)
+		fx.Errorf("no answer: %v", a.err)
 		return
 	}
 	if strings.Contains(a.body+fmt.Sprint(a.header), key) {
-		e.Errorf("the answer holds the key: %v %s", a.header, a.body)
+		fx.Errorf("the answer holds the key: %v %s", a.header, a.body)
 	}
 	var p problem
 	in := json.NewDecoder(strings.NewReader(a.body))
 	in.DisallowUnknownFields()
 	if err := in.Decode(&p); err != nil {
-		e.Errorf("the body of the answer, status %d, is not a problem: %v: %q", a.status, err, a.body)
+		fx.Errorf("the body of the answer, status %d, is not a problem: %v: %q", a.status, err, a.body)
 		return
 	}
 	if a.status != status || p.Status != status || p.Type != "urn:reqlock:problem:"+problemType || p.Title == "" || p.Detail == "" {
-		e.Errorf("answer %d %+v, want %d %s", a.status, p, status, problemType)
+		fx.Errorf("answer %d %+v, want %d %s", a.status, p, status, problemType)
 	}
 	for name, want := range map[string]string{
 		"Content-Type":   "application/problem+json",
@@ -43,7 +43,7 @@ func (a answer) wantProblem(e *env, status int, problemType, retryAfter string) 
 		"Retry-After":    retryAfter,
 	} {
 		if got := a.header.Get(name); got != want {
-			e.Errorf("header %s of %s is %q, want %q", name, problemType, got, want)
+			fx.Errorf("header %s of %s is %q, want %q", name, problemType, got, want)
 		}
 	}
 }

@@ -110,96 +110,96 @@ type process struct {
 }
 
 // kill ends the process as a crash would.
-func (p *process) kill(e *env) {
-	e.Helper()
+func (p *process) kill(fx *fixture) {
+	fx.Helper()
 	p.killed = true
 	if err := p.Kill(); err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 }
 
 // startProcess runs a server process with its Redis at an address. It ends with the test, without
 // an error unless it was killed.
-func (e *env) startProcess(redisAddr string, environment ...string) *process {
-	e.Helper()
+func (fx *fixture) startProcess(redisAddr string, environment ...string) *process {
+	fx.Helper()
 	binary, err := os.Executable()
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	cmd := exec.Command(binary)
-	cmd.Env = append(append(os.Environ(), redisVariable+"="+redisAddr, adapterVariable+"="+e.adapter.Name), environment...)
-	errors := &journal{}
+	cmd.Env = append(append(os.Environ(), redisVariable+"="+redisAddr, adapterVariable+"="+fx.adapter.Name), environment...)
+	errors := &testLog{}
 	cmd.Stderr = errors
 	input, err := cmd.StdinPipe()
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	output, err := cmd.StdoutPipe()
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	p := &process{Process: cmd.Process}
-	e.ends = append(e.ends, func() {
+	fx.ends = append(fx.ends, func() {
 		_ = input.Close()
 		kill := time.AfterFunc(3*patience, func() { _ = cmd.Process.Kill() })
 		defer kill.Stop()
 		if err := cmd.Wait(); err != nil && !p.killed {
-			e.Errorf("a server process failed: %v\n%s", err, errors.text())
+			fx.Errorf("a server process failed: %v\n%s", err, errors.text())
 		}
 	})
 	addr, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
-		e.Fatalf("a server process did not start: %v\n%s", err, errors.text())
+		fx.Fatalf("a server process did not start: %v\n%s", err, errors.text())
 	}
 	p.url = "http://" + strings.TrimSpace(addr)
 	return p
 }
 
 // flood sends n requests at the same time, half to each of two processes, and counts the statuses.
-func (e *env) flood(path string, n int) map[int]int {
-	e.Helper()
-	servers := []*process{e.startProcess(e.redis.Addr()), e.startProcess(e.redis.Addr())}
+func (fx *fixture) flood(path string, n int) map[int]int {
+	fx.Helper()
+	servers := []*process{fx.startProcess(fx.redis.Addr()), fx.startProcess(fx.redis.Addr())}
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}, Timeout: 3 * patience}
 	defer client.CloseIdleConnections()
 	results := make(chan answer, n)
 	for i := range n {
 		go func() {
-			r, err := http.NewRequestWithContext(e.Context(), http.MethodPost, servers[i%len(servers)].url+path, nil)
+			r, err := http.NewRequestWithContext(fx.Context(), http.MethodPost, servers[i%len(servers)].url+path, nil)
 			if err != nil {
 				results <- answer{err: err}
 				return
 			}
-			results <- (&site{e: e, client: client}).send(r)
+			results <- (&testServer{fx: fx, client: client}).send(r)
 		}()
 	}
 	statuses := make(map[int]int)
 	for range n {
-		a := await(e, "all requests are answered", results)
+		a := mustReceive(fx, "all requests are answered", results)
 		if a.err != nil || a.status != 200 && a.status != 409 {
-			e.Errorf("answer %d %s (%v)", a.status, a.body, a.err)
+			fx.Errorf("answer %d %s (%v)", a.status, a.body, a.err)
 		}
 		statuses[a.status]++
 	}
-	if total, err := e.rdb.Get(e.Context(), totalKey).Int(); err != nil || total != statuses[200] {
-		e.Errorf("%d handlers ended, the counter is %d (%v)", statuses[200], total, err)
+	if total, err := fx.rdb.Get(fx.Context(), totalKey).Int(); err != nil || total != statuses[200] {
+		fx.Errorf("%d handlers ended, the counter is %d (%v)", statuses[200], total, err)
 	}
-	e.ends = append(e.ends, func() { e.rdb.Del(background, insideKey, totalKey) })
+	fx.ends = append(fx.ends, func() { fx.rdb.Del(background, insideKey, totalKey) })
 	return statuses
 }
 
 const crowd = 200
 
-func processesWait(e *env) {
-	if statuses := e.flood("/wait/"+key, crowd); statuses[200] != crowd {
-		e.Errorf("answers %v, want 200 for all %d", statuses, crowd)
+func processesWait(fx *fixture) {
+	if statuses := fx.flood("/wait/"+key, crowd); statuses[200] != crowd {
+		fx.Errorf("answers %v, want 200 for all %d", statuses, crowd)
 	}
 }
 
-func processesAtOnce(e *env) {
-	if statuses := e.flood("/at-once/"+key, crowd); statuses[200] == 0 || statuses[409] == 0 {
-		e.Errorf("answers %v, want some of both 200 and 409", statuses)
+func processesAtOnce(fx *fixture) {
+	if statuses := fx.flood("/at-once/"+key, crowd); statuses[200] == 0 || statuses[409] == 0 {
+		fx.Errorf("answers %v, want some of both 200 and 409", statuses)
 	}
 }

@@ -22,8 +22,8 @@ type refusal struct {
 	setup  []func(*setup)
 	config func(*guard.Config)
 	// arrange runs before request. A refusal without a request sends a GET of order.
-	arrange func(e *env, s *site)
-	request func(s *site) answer
+	arrange func(fx *fixture, s *testServer)
+	request func(s *testServer) answer
 	// The answer has this status, problem and Retry-After.
 	status         int
 	problem, retry string
@@ -34,79 +34,87 @@ type refusal struct {
 	// Outcome.Err matches cause. nil: it may be any error.
 	cause error
 	// check takes the place of the check of the problem.
-	check func(e *env, a answer)
+	check func(fx *fixture, a answer)
 }
 
 var refusalTable = []refusal{
 	{
 		name:    "locked",
-		arrange: func(e *env, s *site) { e.hold(lockName) },
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName) },
 		status:  409, problem: "locked", retry: "1",
 	},
 	{
 		name:    "locked, with a hint of its own",
 		config:  func(cfg *guard.Config) { cfg.RetryAfter = 2100 * time.Millisecond },
-		arrange: func(e *env, s *site) { e.hold(lockName) },
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName) },
 		status:  409, problem: "locked", retry: "3",
 	},
 	{
 		name:    "wait timeout",
 		config:  func(cfg *guard.Config) { cfg.WaitTime = 30 * time.Millisecond },
-		arrange: func(e *env, s *site) { e.hold(lockName) },
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName) },
 		status:  409, problem: "wait-timeout", retry: "1",
 	},
 	{
 		name:    "queue full",
 		config:  func(cfg *guard.Config) { waits(cfg); cfg.MaxWaiters = 1 },
-		arrange: func(e *env, s *site) { e.hold(lockName); e.queue(s, 1) },
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName); fx.queue(s, 1) },
 		status:  503, problem: "queue-full", retry: "1",
 	},
 	{
-		name:    "Redis is down",
-		arrange: func(e *env, s *site) { e.redis.Kill(e.T); e.ends = append(e.ends, func() { e.redis.Restart(e.T) }) },
-		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
+		name: "Redis is down",
+		arrange: func(fx *fixture, s *testServer) {
+			fx.redis.Kill(fx.T)
+			fx.ends = append(fx.ends, func() { fx.redis.Restart(fx.T) })
+		},
+		status: 503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
-		name:    "Redis does not answer",
-		setup:   []func(*setup){commandTimeout(2 * time.Second)},
-		arrange: func(e *env, s *site) { e.redis.Freeze(e.T); e.ends = append(e.ends, func() { e.redis.Thaw(e.T) }) },
-		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
+		name:  "Redis does not answer",
+		setup: []func(*setup){commandTimeout(2 * time.Second)},
+		arrange: func(fx *fixture, s *testServer) {
+			fx.redis.Freeze(fx.T)
+			fx.ends = append(fx.ends, func() { fx.redis.Thaw(fx.T) })
+		},
+		status: 503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
 		name: "Redis dies while requests wait",
 		// The doubtful command takes this long.
 		setup:   []func(*setup){commandTimeout(5 * time.Second)},
 		config:  waits,
-		arrange: func(e *env, s *site) { e.hold(lockName) },
-		request: func(s *site) answer {
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName) },
+		request: func(s *testServer) answer {
 			waiter := s.startGet(order)
-			s.e.eventually("a request waits", func() bool { return s.e.locks.Stats().Waiting == 1 })
-			s.e.redis.Kill(s.e.T)
-			s.e.ends = append(s.e.ends, func() { s.e.redis.Restart(s.e.T) })
+			s.fx.eventually("a request waits", func() bool { return s.fx.locks.Stats().Waiting == 1 })
+			s.fx.redis.Kill(s.fx.T)
+			s.fx.ends = append(s.fx.ends, func() { s.fx.redis.Restart(s.fx.T) })
 			second := s.startGet(order) // waits behind the first, or fails by itself
-			second.answer()
-			s.e.outcome()
-			return waiter.answer()
+			second.mustGetAnswer()
+			s.fx.outcome()
+			return waiter.mustGetAnswer()
 		},
 		status: 503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
 		name:    "Redis refuses",
 		setup:   []func(*setup){proxied},
-		arrange: func(e *env, s *site) { e.replyToScripts(outOfMemory) },
+		arrange: func(fx *fixture, s *testServer) { fx.replyToScripts(outOfMemory) },
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
-		name:    "the server is a replica, whose primary may grant the lock to others",
-		setup:   []func(*setup){proxied, commandTimeout(time.Second)},
-		arrange: func(e *env, s *site) { e.replyToScripts("-READONLY You can't write against a read only replica.\r\n") },
-		status:  503, problem: "backend-unavailable", retry: "1",
+		name:  "the server is a replica, whose primary may grant the lock to others",
+		setup: []func(*setup){proxied, commandTimeout(time.Second)},
+		arrange: func(fx *fixture, s *testServer) {
+			fx.replyToScripts("-READONLY You can't write against a read only replica.\r\n")
+		},
+		status: 503, problem: "backend-unavailable", retry: "1",
 	},
 	{
 		name:  "the Redis user lacks a permission",
 		setup: []func(*setup){proxied},
-		arrange: func(e *env, s *site) {
-			e.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n")
+		arrange: func(fx *fixture, s *testServer) {
+			fx.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n")
 		},
 		status: 500, problem: "misconfigured", logged: "docs/operations.md",
 		cause: core.ErrMisconfigured,
@@ -114,7 +122,7 @@ var refusalTable = []refusal{
 	{
 		name:    "Redis answers nonsense",
 		setup:   []func(*setup){proxied},
-		arrange: func(e *env, s *site) { e.replyToScripts("$5\r\nhello\r\n") },
+		arrange: func(fx *fixture, s *testServer) { fx.replyToScripts("$5\r\nhello\r\n") },
 		status:  503, problem: "backend-unavailable", retry: "1", backend: true,
 	},
 	{
@@ -127,16 +135,16 @@ var refusalTable = []refusal{
 		name:   "the lease is over before the reply is there",
 		setup:  []func(*setup){proxied, commandTimeout(patience)},
 		config: func(cfg *guard.Config) { cfg.LeaseTime = 10 * time.Millisecond },
-		arrange: func(e *env, s *site) {
-			e.proxy.OnMatch(1, isScript, redistest.Delay(50*time.Millisecond))
+		arrange: func(fx *fixture, s *testServer) {
+			fx.proxy.OnMatch(1, isScript, redistest.Delay(50*time.Millisecond))
 		},
 		status: 503, problem: "backend-unavailable", retry: "1",
 	},
 	{
 		name: "shutting down",
-		arrange: func(e *env, s *site) {
-			if err := e.locks.Close(e.Context()); err != nil {
-				e.Fatal(err)
+		arrange: func(fx *fixture, s *testServer) {
+			if err := fx.locks.Close(fx.Context()); err != nil {
+				fx.Fatal(err)
 			}
 		},
 		status: 503, problem: "shutting-down", retry: "1",
@@ -144,14 +152,14 @@ var refusalTable = []refusal{
 	{
 		name:    "shutting down while the request waits",
 		config:  waits,
-		arrange: func(e *env, s *site) { e.hold(lockName) },
-		request: func(s *site) answer {
+		arrange: func(fx *fixture, s *testServer) { fx.mustHold(lockName) },
+		request: func(s *testServer) answer {
 			waiter := s.startGet(order)
-			s.e.eventually("a request waits", func() bool { return s.e.locks.Stats().Waiting == 1 })
-			if err := s.e.locks.Close(s.e.Context()); err != nil {
-				s.e.Fatal(err)
+			s.fx.eventually("a request waits", func() bool { return s.fx.locks.Stats().Waiting == 1 })
+			if err := s.fx.locks.Close(s.fx.Context()); err != nil {
+				s.fx.Fatal(err)
 			}
-			return waiter.answer()
+			return waiter.mustGetAnswer()
 		},
 		status: 503, problem: "shutting-down", retry: "1",
 	},
@@ -168,8 +176,8 @@ var refusalTable = []refusal{
 	{
 		name:   "key ambiguous",
 		config: keyedBy(keyfuncs.Header("X-Key")),
-		request: func(s *site) answer {
-			r := s.request(http.MethodGet, order, nil)
+		request: func(s *testServer) answer {
+			r := s.newRequest(http.MethodGet, order, nil)
 			r.Header["X-Key"] = []string{key, key}
 			return s.send(r)
 		},
@@ -181,22 +189,24 @@ var refusalTable = []refusal{
 		status: 400, problem: "key-invalid", logged: "out of order",
 	},
 	{
-		name:    "body cannot be read",
-		config:  func(cfg *guard.Config) { cfg.BufferBody = 100 },
-		request: func(s *site) answer { return s.raw("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\nnonsense\r\n") },
-		status:  400, problem: "body-unreadable",
+		name:   "body cannot be read",
+		config: func(cfg *guard.Config) { cfg.BufferBody = 100 },
+		request: func(s *testServer) answer {
+			return s.raw("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\nnonsense\r\n")
+		},
+		status: 400, problem: "body-unreadable",
 	},
 	{
 		name:    "body too large, as it says itself",
 		config:  func(cfg *guard.Config) { cfg.BufferBody = 100 },
-		request: func(s *site) answer { return s.post(order, strings.Repeat("x", 101)) },
+		request: func(s *testServer) answer { return s.post(order, strings.Repeat("x", 101)) },
 		status:  413, problem: "body-too-large",
 	},
 	{
 		name:   "body too large, as it turns out",
 		config: func(cfg *guard.Config) { cfg.BufferBody = 100 },
-		request: func(s *site) answer {
-			return s.send(s.request(http.MethodPost, order, io.MultiReader(strings.NewReader(strings.Repeat("x", 101)))))
+		request: func(s *testServer) answer {
+			return s.send(s.newRequest(http.MethodPost, order, io.MultiReader(strings.NewReader(strings.Repeat("x", 101)))))
 		},
 		status: 413, problem: "body-too-large",
 	},
@@ -206,7 +216,7 @@ var refusalTable = []refusal{
 			text, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, 100))
 			return string(text), err
 		}),
-		request: func(s *site) answer { return s.post(order, strings.Repeat("x", 101)) },
+		request: func(s *testServer) answer { return s.post(order, strings.Repeat("x", 101)) },
 		status:  413, problem: "body-too-large",
 	},
 	{
@@ -216,9 +226,9 @@ var refusalTable = []refusal{
 	},
 	{
 		name: "the key of the lock is something else",
-		arrange: func(e *env, s *site) {
-			e.rdb.Set(e.Context(), lockName, "a string", 0)
-			e.ends = append(e.ends, func() { e.rdb.Del(background, lockName) })
+		arrange: func(fx *fixture, s *testServer) {
+			fx.rdb.Set(fx.Context(), lockName, "a string", 0)
+			fx.ends = append(fx.ends, func() { fx.rdb.Del(background, lockName) })
 		},
 		status: 500, problem: "misconfigured", logged: "Config.Name",
 	},
@@ -271,10 +281,10 @@ var refusalTable = []refusal{
 		name:   "a key function answers by itself",
 		config: keyedBy(func(*http.Request) (string, error) { return "", fmt.Errorf("wrapped: %w", paymentRequired) }),
 		status: http.StatusPaymentRequired,
-		check: func(e *env, a answer) {
+		check: func(fx *fixture, a answer) {
 			const want = `{"type":"https://example.org/pay","title":"Pay first","status":402,"detail":"Then come back"}`
 			if a.status != 402 || a.body != want || a.header.Get("Retry-After") != "90" || a.header.Get("Content-Type") != "application/problem+json" {
-				e.Errorf("answer %d %v %s", a.status, a.header, a.body)
+				fx.Errorf("answer %d %v %s", a.status, a.header, a.body)
 			}
 		},
 	},
@@ -282,9 +292,9 @@ var refusalTable = []refusal{
 		name:   "a policy answers by itself",
 		config: decidedBy(func(*http.Request, *guard.Policy) error { return &guard.Error{Status: 429} }),
 		status: 429,
-		check: func(e *env, a answer) {
+		check: func(fx *fixture, a answer) {
 			if a.status != 429 || a.body != `{"status":429}` || a.header.Get("Retry-After") != "" {
-				e.Errorf("answer %d %v %s", a.status, a.header, a.body)
+				fx.Errorf("answer %d %v %s", a.status, a.header, a.body)
 			}
 		},
 	},
@@ -312,18 +322,18 @@ func decidedBy(policy guard.PolicyFunc) func(*guard.Config) {
 func refusals() (list []scenario) {
 	for _, row := range refusalTable {
 		list = append(list,
-			scenario{name: "refused/" + row.name, run: func(e *env) { row.test(e, false) }, setup: row.setup},
-			scenario{name: "failing open/" + row.name, run: func(e *env) { row.test(e, true) }, setup: row.setup})
+			scenario{name: "refused/" + row.name, run: func(fx *fixture) { row.test(fx, false) }, setup: row.setup},
+			scenario{name: "failing open/" + row.name, run: func(fx *fixture) { row.test(fx, true) }, setup: row.setup})
 	}
 	return list
 }
 
-func (row refusal) test(e *env, failOpen bool) {
+func (row refusal) test(fx *fixture, failOpen bool) {
 	var runs atomic.Int64
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		runs.Add(1)
 		if _, ok := guard.LeaseFrom(r.Context()); ok {
-			e.Error("a handler that runs without a lock has a lease")
+			fx.Error("a handler that runs without a lock has a lease")
 		}
 		_, _ = io.WriteString(w, "done")
 	}, func(cfg *guard.Config) {
@@ -333,50 +343,50 @@ func (row refusal) test(e *env, failOpen bool) {
 		cfg.FailOpen = failOpen
 	})
 	if row.arrange != nil {
-		row.arrange(e, s)
+		row.arrange(fx, s)
 	}
 	if row.request == nil {
-		row.request = func(s *site) answer { return s.get(order) }
+		row.request = func(s *testServer) answer { return s.get(order) }
 	}
-	a, o := row.request(s), e.outcome()
+	a, o := row.request(s), fx.outcome()
 	if row.cause != nil {
-		e.wantErr("Outcome.Err", o.Err, row.cause)
+		fx.wantErr("Outcome.Err", o.Err, row.cause)
 	}
 
 	if failOpen && row.backend {
-		a.want(e, http.StatusOK, "done")
+		a.want(fx, http.StatusOK, "done")
 		if !o.Ran || !o.FailedOpen || o.Err == nil {
-			e.Errorf("the outcome is %+v", o)
+			fx.Errorf("the outcome is %+v", o)
 		}
-		if e.log.count("without a lock") == 0 {
-			e.Errorf("the log does not say that the handler ran without a lock: %s", e.log.text())
+		if fx.log.count("without a lock") == 0 {
+			fx.Errorf("the log does not say that the handler ran without a lock: %s", fx.log.text())
 		}
 		return
 	}
 	if row.check != nil {
-		row.check(e, a)
+		row.check(fx, a)
 	} else {
-		a.wantProblem(e, row.status, row.problem, row.retry)
+		a.wantProblem(fx, row.status, row.problem, row.retry)
 	}
 	if n := runs.Load(); n != 0 {
-		e.Errorf("the handler ran %d times", n)
+		fx.Errorf("the handler ran %d times", n)
 	}
 	var own *guard.Error
 	if o.Ran || o.Status != row.status || o.FailedOpen || o.Held != 0 || !errors.As(o.Err, &own) {
-		e.Errorf("the outcome is %+v, want status %d", o, row.status)
+		fx.Errorf("the outcome is %+v, want status %d", o, row.status)
 	}
-	if text := e.log.text(); (row.logged == "") != (text == "") || !strings.Contains(text, row.logged) {
-		e.Errorf("the log should hold %q:\n%s", row.logged, text)
+	if text := fx.log.text(); (row.logged == "") != (text == "") || !strings.Contains(text, row.logged) {
+		fx.Errorf("the log should hold %q:\n%s", row.logged, text)
 	}
 }
 
 // queue lets n requests wait for the lock of order, until the test ends.
-func (e *env) queue(s *site, n int) {
-	e.Helper()
+func (fx *fixture) queue(s *testServer, n int) {
+	fx.Helper()
 	for range n {
 		s.startGet(order)
 	}
-	e.eventually(fmt.Sprintf("%d requests wait", n), func() bool { return e.locks.Stats().Waiting == n })
+	fx.eventually(fmt.Sprintf("%d requests wait", n), func() bool { return fx.locks.Stats().Waiting == n })
 }
 
 func isScript(args []string) bool {
@@ -384,9 +394,9 @@ func isScript(args []string) bool {
 }
 
 // replyToScripts answers every script in place of Redis, until the test ends.
-func (e *env) replyToScripts(raw string) {
-	rule := e.proxy.OnEvery(isScript, redistest.ReplyWith(raw))
-	e.ends = append(e.ends, rule.Remove)
+func (fx *fixture) replyToScripts(raw string) {
+	rule := fx.proxy.OnEvery(isScript, redistest.ReplyWith(raw))
+	fx.ends = append(fx.ends, rule.Remove)
 }
 
 // A noLocker returns neither a lease nor an error.

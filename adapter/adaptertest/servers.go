@@ -25,31 +25,31 @@ var servers = []scenario{
 
 func http2(srv *Server) { srv.TLS = identity().Clone() } // each server changes its own
 
-func http2Excludes(e *env) {
+func http2Excludes(fx *fixture) {
 	const streams = 250 // the most that a server allows on one connection
 	var connections sync.Map
-	g := e.gate()
-	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(w http.ResponseWriter, r *http.Request) {
+	g := fx.newBlockingHandler()
+	s := fx.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{fx.config(waits)}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 2 {
-			e.Errorf("the request is %s", r.Proto)
+			fx.Errorf("the request is %s", r.Proto)
 		}
 		connections.Store(r.RemoteAddr, nil)
 		g.ServeHTTP(w, r)
-	}}, Route{Pattern: "/at-once/{id}", Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
+	}}, Route{Pattern: "/at-once/{id}", Guards: []guard.Config{fx.config()}, Handler: g.ServeHTTP})
 
-	all := []*pending{s.startGet(order)}
-	inside := g.next() // there is a connection now
-	s.get("/at-once/"+key).wantProblem(e, 409, "locked", "1")
+	all := []*pendingRequest{s.startGet(order)}
+	inside := g.nextRun() // there is a connection now
+	s.get("/at-once/"+key).wantProblem(fx, 409, "locked", "1")
 	for len(all) < streams {
 		all = append(all, s.startGet(order))
 	}
-	e.eventually("all others wait", func() bool { return e.locks.Stats().Waiting == streams-1 })
-	inside.leave()
+	fx.eventually("all others wait", func() bool { return fx.locks.Stats().Waiting == streams-1 })
+	inside.finish()
 	for range streams - 1 {
-		g.next().leave()
+		g.nextRun().finish()
 	}
 	for _, p := range all {
-		p.answer().want(e, 200, "done")
+		p.mustGetAnswer().want(fx, 200, "done")
 	}
 	g.wantRuns(streams)
 	n := 0
@@ -57,62 +57,62 @@ func http2Excludes(e *env) {
 		n++
 	}
 	if n != 1 {
-		e.Errorf("there were %d connections, want one", n)
+		fx.Errorf("there were %d connections, want one", n)
 	}
 }
 
 // HTTP/2 notices a client that left, whether its body was read or not.
-func http2ClientLeaves(e *env) {
-	e.hold(lockName)
-	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(waits)}, Handler: func(http.ResponseWriter, *http.Request) {
-		e.Error("the handler ran without the lock")
+func http2ClientLeaves(fx *fixture) {
+	fx.mustHold(lockName)
+	s := fx.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{fx.config(waits)}, Handler: func(http.ResponseWriter, *http.Request) {
+		fx.Error("the handler ran without the lock")
 	}})
 	for range 20 {
-		p := s.start(s.request(http.MethodPost, order, strings.NewReader("an unread body")))
-		e.eventually("the request waits", func() bool { return e.locks.Stats().Waiting == 1 })
-		p.hangUp()
-		if o := e.outcome(); o.Status != 499 {
-			e.Errorf("the outcome is %+v, want status 499", o)
+		p := s.start(s.newRequest(http.MethodPost, order, strings.NewReader("an unread body")))
+		fx.eventually("the request waits", func() bool { return fx.locks.Stats().Waiting == 1 })
+		p.disconnect()
+		if o := fx.outcome(); o.Status != 499 {
+			fx.Errorf("the outcome is %+v, want status 499", o)
 		}
 	}
 }
 
-func http2MaxHold(e *env) {
+func http2MaxHold(fx *fixture) {
 	ends := make(chan error, 1)
-	s := e.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: reads(e, ends)})
+	s := fx.serveWith(http2, Route{Pattern: orders, Guards: []guard.Config{fx.config(holdsFor)}, Handler: reads(fx, ends)})
 	in, out := io.Pipe()
 	defer out.Close()
-	s.start(s.request(http.MethodPost, order, in))
+	s.start(s.newRequest(http.MethodPost, order, in))
 	if _, err := io.WriteString(out, "the beginning"); err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
-	e.wantErr("the body ends with", await(e, "the handler has read its body", ends), guard.ErrMaxHold)
-	e.becomesFree(lockName)
+	fx.wantErr("the body ends with", mustReceive(fx, "the handler has read its body", ends), guard.ErrMaxHold)
+	fx.eventuallyFree(lockName)
 }
 
 // http2MaxHoldUnread shows that the stream ends, and not the connection.
-func http2MaxHoldUnread(e *env) {
+func http2MaxHoldUnread(fx *fixture) {
 	ends := make(chan error, 1)
-	s := e.serveWith(http2,
-		Route{Pattern: orders, Guards: []guard.Config{e.config(holdsFor)}, Handler: writesMuch(ends)},
+	s := fx.serveWith(http2,
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(holdsFor)}, Handler: writesMuch(ends)},
 		Route{Pattern: "/next", Handler: func(http.ResponseWriter, *http.Request) {}},
 	)
-	response, err := s.client.Do(s.request(http.MethodGet, order, nil))
+	response, err := s.client.Do(s.newRequest(http.MethodGet, order, nil))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	defer response.Body.Close()
 	if response.ProtoMajor != 2 {
-		e.Errorf("the answer came by %s", response.Proto)
+		fx.Errorf("the answer came by %s", response.Proto)
 	}
-	e.wantErr("after the answer, the lease", await(e, "the handler has written its answer", ends), nil)
-	e.becomesFree(lockName)
-	s.get("/next").want(e, 200, "")
+	fx.wantErr("after the answer, the lease", mustReceive(fx, "the handler has written its answer", ends), nil)
+	fx.eventuallyFree(lockName)
+	s.get("/next").want(fx, 200, "")
 }
 
-func timeoutHandler(e *env) {
-	g := e.gate()
-	s := e.serveWith(around(func(next http.Handler) http.Handler {
+func timeoutHandler(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serveWith(around(func(next http.Handler) http.Handler {
 		// But not before the handler runs.
 		soon := http.TimeoutHandler(next, 4*time.Second, "too late")
 		later := http.TimeoutHandler(next, 2*patience, "too late")
@@ -123,21 +123,21 @@ func timeoutHandler(e *env) {
 				later.ServeHTTP(w, r)
 			}
 		})
-	}), Route{Pattern: orders, Guards: []guard.Config{e.config()}, Handler: g.ServeHTTP})
+	}), Route{Pattern: orders, Guards: []guard.Config{fx.config()}, Handler: g.ServeHTTP})
 	first := s.startGet(order + "?first")
-	inside := g.next()
-	first.answer().want(e, 503, "too late")
+	inside := g.nextRun()
+	first.mustGetAnswer().want(fx, 503, "too late")
 	for range 3 { // the handler still runs, although the client has an answer
-		s.get(order).wantProblem(e, 409, "locked", "1")
+		s.get(order).wantProblem(fx, 409, "locked", "1")
 	}
-	inside.leave()
-	e.becomesFree(lockName)
+	inside.finish()
+	fx.eventuallyFree(lockName)
 	second := s.startGet(order)
-	g.next().leave()
-	second.answer().want(e, 200, "done")
+	g.nextRun().finish()
+	second.mustGetAnswer().want(fx, 200, "done")
 }
 
-func writeTimeout(e *env) {
+func writeTimeout(fx *fixture) {
 	for _, test := range []struct {
 		write, wait time.Duration
 		warnings    int
@@ -148,22 +148,22 @@ func writeTimeout(e *env) {
 		{0, time.Minute, 0},
 		{-time.Second, time.Minute, 0},
 	} {
-		before := e.log.count("WriteTimeout")
-		s := e.serveWith(func(srv *Server) { srv.WriteTimeout = test.write }, Route{
+		before := fx.log.count("WriteTimeout")
+		s := fx.serveWith(func(srv *Server) { srv.WriteTimeout = test.write }, Route{
 			Pattern: orders,
-			Guards:  []guard.Config{e.config(func(cfg *guard.Config) { cfg.WaitTime = test.wait })},
+			Guards:  []guard.Config{fx.config(func(cfg *guard.Config) { cfg.WaitTime = test.wait })},
 			Handler: func(http.ResponseWriter, *http.Request) {},
 		})
 		for range 3 {
-			s.get(order).want(e, 200, "")
+			s.get(order).want(fx, 200, "")
 		}
-		if n := e.log.count("WriteTimeout") - before; n != test.warnings {
-			e.Errorf("WriteTimeout %s, WaitTime %s: %d warnings, want %d", test.write, test.wait, n, test.warnings)
+		if n := fx.log.count("WriteTimeout") - before; n != test.warnings {
+			fx.Errorf("WriteTimeout %s, WaitTime %s: %d warnings, want %d", test.write, test.wait, n, test.warnings)
 		}
 	}
 }
 
-func writerNotWrapped(e *env) {
+func writerNotWrapped(fx *fixture) {
 	describeWriter := func(w http.ResponseWriter, r *http.Request) {
 		kind := fmt.Sprintf("%T", w)
 		_, flusher := w.(http.Flusher)
@@ -173,51 +173,51 @@ func writerNotWrapped(e *env) {
 		_, unwraps := w.(interface{ Unwrap() http.ResponseWriter })
 		_, _ = fmt.Fprintln(w, kind, flusher, hijacker, readerFrom, stringWriter, unwraps)
 	}
-	s := e.serve(
+	s := fx.serve(
 		Route{Pattern: "/free/{id}", Handler: describeWriter},
-		Route{Pattern: orders, Guards: []guard.Config{e.config(func(cfg *guard.Config) {
+		Route{Pattern: orders, Guards: []guard.Config{fx.config(func(cfg *guard.Config) {
 			cfg.MaxHold, cfg.BufferBody = time.Minute, 1000
 		})}, Handler: describeWriter},
 	)
-	s.get(order).want(e, 200, s.get("/free/"+key).body)
+	s.get(order).want(fx, 200, s.get("/free/"+key).body)
 }
 
-func writerWorks(e *env) {
+func writerWorks(fx *fixture) {
 	flushed := make(chan struct{})
-	s := e.serveOrders(func(w http.ResponseWriter, r *http.Request) {
+	s := fx.serveOrders(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		w.Header().Set("Trailer", "X-End")
 		if err := control.SetWriteDeadline(time.Now().Add(time.Minute)); err != nil {
-			e.Errorf("SetWriteDeadline: %v", err)
+			fx.Errorf("SetWriteDeadline: %v", err)
 		}
 		if err := control.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-			e.Errorf("SetReadDeadline: %v", err)
+			fx.Errorf("SetReadDeadline: %v", err)
 		}
 		_, _ = io.WriteString(w, "first\n")
 		if err := control.Flush(); err != nil {
-			e.Errorf("Flush: %v", err)
+			fx.Errorf("Flush: %v", err)
 		}
-		await(e, "the client has the first part", flushed)
+		mustReceive(fx, "the client has the first part", flushed)
 		if _, err := io.Copy(w, io.LimitReader(strings.NewReader("second\nthird"), 7)); err != nil {
-			e.Errorf("Copy: %v", err)
+			fx.Errorf("Copy: %v", err)
 		}
 		w.Header().Set("X-End", "yes")
 	})
-	response, err := s.client.Do(s.request(http.MethodGet, order, nil))
+	response, err := s.client.Do(s.newRequest(http.MethodGet, order, nil))
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	defer response.Body.Close()
 	in := bufio.NewReader(response.Body)
 	if line, err := in.ReadString('\n'); line != "first\n" {
-		e.Errorf("read %q (%v)", line, err)
+		fx.Errorf("read %q (%v)", line, err)
 	}
 	close(flushed)
 	if rest, err := io.ReadAll(in); string(rest) != "second\n" || err != nil {
-		e.Errorf("then %q (%v)", rest, err)
+		fx.Errorf("then %q (%v)", rest, err)
 	}
 	if got := response.Trailer.Get("X-End"); got != "yes" {
-		e.Errorf("the trailer is %q", got)
+		fx.Errorf("the trailer is %q", got)
 	}
 }
 

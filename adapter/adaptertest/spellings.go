@@ -15,7 +15,7 @@ func RunSpellings(t *testing.T, a Adapter) {
 	for _, s := range spellings {
 		t.Run(a.Name+"/"+s.name, func(t *testing.T) {
 			t.Parallel()
-			s.run(newEnv(t, a))
+			s.run(newFixture(t, a))
 		})
 	}
 }
@@ -53,17 +53,17 @@ var spelled = map[string][][]string{
 }
 
 // keyed serves a pattern. It sends each key, and each value that the handler sees, to a channel.
-func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan string) {
+func (fx *fixture) keyed(pattern string, key keyfuncs.Func) (s *testServer, keys, seen chan string) {
 	keys, seen = make(chan string, 10), make(chan string, 10)
-	s = e.serve(Route{
+	s = fx.serve(Route{
 		Pattern: pattern,
-		Guards: []guard.Config{e.config(keyedBy(key), func(cfg *guard.Config) {
+		Guards: []guard.Config{fx.config(keyedBy(key), func(cfg *guard.Config) {
 			cfg.Name = func(key string) string {
 				keys <- key
 				return "reqlock:" + key
 			}
 		})},
-		Params:  func(params Params) { seen <- fmt.Sprintf("%q %q", params("id"), params(e.adapter.restName())) },
+		Params:  func(params Params) { seen <- fmt.Sprintf("%q %q", params("id"), params(fx.adapter.restName())) },
 		Handler: func(http.ResponseWriter, *http.Request) {},
 	})
 	return s, keys, seen
@@ -71,55 +71,55 @@ func (e *env) keyed(pattern string, key keyfuncs.Func) (s *site, keys, seen chan
 
 // ask sends a request and reports whether the handler ran. A router or a key function may refuse
 // it.
-func (s *site) ask(url string) bool {
-	s.e.Helper()
+func (s *testServer) ask(url string) bool {
+	s.fx.Helper()
 	switch a := s.get(url); a.status {
 	case http.StatusOK:
 		return true
 	case http.StatusNotFound, http.StatusBadRequest:
 	default:
-		s.e.Errorf("%s: answer %d %s", url, a.status, a.body)
+		s.fx.Errorf("%s: answer %d %s", url, a.status, a.body)
 	}
 	return false
 }
 
-func oneKey(e *env) {
+func oneKey(fx *fixture) {
 	for pattern, resources := range spelled {
-		s, keys, seen := e.keyed(pattern, e.wildcards(pattern))
+		s, keys, seen := fx.keyed(pattern, fx.wildcards(pattern))
 		resourceOf := map[string]string{}
 		for _, urls := range resources {
 			found := map[string]bool{}
 			for _, url := range urls {
 				if s.ask(url) {
-					found[await(e, "a key is derived", keys)] = true
-					await(e, "the handler sees a value", seen)
+					found[mustReceive(fx, "a key is derived", keys)] = true
+					mustReceive(fx, "the handler sees a value", seen)
 				}
 			}
 			if len(found) > 1 {
-				e.Errorf("%q have the keys %v", urls, found)
+				fx.Errorf("%q have the keys %v", urls, found)
 			}
 			for key := range found {
 				if other, taken := resourceOf[key]; taken {
-					e.Errorf("%s and %s have the same key %q", other, urls[0], key)
+					fx.Errorf("%s and %s have the same key %q", other, urls[0], key)
 				}
 				resourceOf[key] = urls[0]
 			}
 		}
 		if len(resourceOf) == 0 {
-			e.Errorf("no spelling of %s was let in", pattern)
+			fx.Errorf("no spelling of %s was let in", pattern)
 		}
 	}
 }
 
 // A key function does not know how often its handler decodes the router's value, so the key depends
 // on that value alone.
-func keyOfWhatIsSeen(e *env) {
+func keyOfWhatIsSeen(fx *fixture) {
 	for pattern, resources := range spelled {
 		for name, key := range map[string]keyfuncs.Func{
-			"PathValue": e.wildcards(pattern),
+			"PathValue": fx.wildcards(pattern),
 			"Path":      keyfuncs.Path(),
 		} {
-			s, keys, seen := e.keyed(pattern, key)
+			s, keys, seen := fx.keyed(pattern, key)
 			type first struct{ url, key string }
 			known := map[string]first{} // The keys are the values that the handler sees.
 			for _, urls := range resources {
@@ -127,44 +127,44 @@ func keyOfWhatIsSeen(e *env) {
 					if !s.ask(url) {
 						continue
 					}
-					got, value := await(e, "a key is derived", keys), await(e, "the handler sees a value", seen)
+					got, value := mustReceive(fx, "a key is derived", keys), mustReceive(fx, "the handler sees a value", seen)
 					if was, ok := known[value]; ok && was.key != got {
-						e.Errorf("%s: handlers see %s for %s and %s, whose keys are %q and %q", name, value, was.url, url, was.key, got)
+						fx.Errorf("%s: handlers see %s for %s and %s, whose keys are %q and %q", name, value, was.url, url, was.key, got)
 					}
 					known[value] = first{url, got}
 				}
 			}
 			if len(known) < 2 {
-				e.Errorf("%s: handlers see only %v", name, known)
+				fx.Errorf("%s: handlers see only %v", name, known)
 			}
 		}
 	}
 }
 
-func noWayPast(e *env) {
-	g := e.gate()
-	s := e.serve(Route{Pattern: "/u/{id}", Guards: []guard.Config{e.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
+func noWayPast(fx *fixture) {
+	g := fx.newBlockingHandler()
+	s := fx.serve(Route{Pattern: "/u/{id}", Guards: []guard.Config{fx.config()}, Handler: func(w http.ResponseWriter, r *http.Request) {
 		// For Echo, the id of "/u//42" is "/42".
 		if id, err := keyfuncs.PathValue("id")(r); id == "42" && err == nil {
 			g.ServeHTTP(w, r)
 		}
 	}})
 	first := s.startGet("/u/42")
-	inside := g.next()
+	inside := g.nextRun()
 	for _, url := range []string{"/u/%34%32", "/u/4%32", "/u/%342", "/u//42", "/u/./42", "/u/x/../42", "/u/%2e/42", "/u/%2534%2532"} {
-		_ = s.get(url) // the gate fails the test if two are inside
+		_ = s.get(url) // the handler fails the test if two are inside
 	}
-	inside.leave()
-	first.answer().want(e, http.StatusOK, "done")
+	inside.finish()
+	first.mustGetAnswer().want(fx, http.StatusOK, "done")
 	g.wantRuns(1)
 }
 
-func encodedTwice(e *env) {
-	g := e.gate()
+func encodedTwice(fx *fixture) {
+	g := fx.newBlockingHandler()
 	seen := make(chan string, 1)
-	s := e.serve(Route{
+	s := fx.serve(Route{
 		Pattern: "/orders/{id}/pay",
-		Guards:  []guard.Config{e.config()},
+		Guards:  []guard.Config{fx.config()},
 		Params:  func(params Params) { seen <- params("id") },
 		Handler: func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.RawQuery == "stay" {
@@ -174,7 +174,7 @@ func encodedTwice(e *env) {
 	})
 	sees := func(url string) (value string, ok bool) {
 		if ok = s.ask(url); ok {
-			value = await(e, "the handler sees a value", seen)
+			value = mustReceive(fx, "the handler sees a value", seen)
 		}
 		return value, ok
 	}
@@ -190,24 +190,24 @@ func encodedTwice(e *env) {
 				continue
 			}
 			first := s.startGet(url + "?stay")
-			inside := g.next()
-			await(e, "the handler sees a value", seen)
+			inside := g.nextRun()
+			mustReceive(fx, "the handler sees a value", seen)
 			if a := s.get(other); a.status != http.StatusConflict {
-				e.Errorf("%s and %s run together, and their handlers see %q", url, other, value)
-				await(e, "the handler sees a value", seen)
+				fx.Errorf("%s and %s run together, and their handlers see %q", url, other, value)
+				mustReceive(fx, "the handler sees a value", seen)
 			}
-			inside.leave()
-			first.answer().want(e, http.StatusOK, "done")
+			inside.finish()
+			first.mustGetAnswer().want(fx, http.StatusOK, "done")
 		}
 	}
 }
 
 // wildcards returns the key of all wildcards of a pattern.
-func (e *env) wildcards(pattern string) keyfuncs.Func {
+func (fx *fixture) wildcards(pattern string) keyfuncs.Func {
 	if !strings.Contains(pattern, "{rest...}") {
 		return keyfuncs.PathValue("id")
 	}
-	return keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue(e.adapter.restName()))
+	return keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue(fx.adapter.restName()))
 }
 
 // restName returns the name of the wildcard {rest...}.

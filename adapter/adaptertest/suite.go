@@ -11,7 +11,7 @@ import (
 // A scenario is one test of the suite.
 type scenario struct {
 	name  string
-	run   func(e *env)
+	run   func(fx *fixture)
 	setup []func(*setup)
 	// An alone scenario takes the whole machine: tests beside it would time out.
 	alone bool
@@ -84,8 +84,8 @@ func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 			if !s.alone {
 				t.Parallel()
 			}
-			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // It runs after env.finish.
-			s.run(newEnv(t, a, s.setup...))
+			t.Cleanup(func() { results.enter(s.name, a.Name, t) }) // It runs after fixture.finish.
+			s.run(newFixture(t, a, s.setup...))
 		})
 	}
 	for _, s := range scenarios {

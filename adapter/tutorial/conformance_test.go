@@ -41,7 +41,7 @@ func TestValue(t *testing.T) {
 	router.Handle("GET", "/", func(c *Context) {
 		lease, _ := guard.LeaseFrom(c.Request.Context())
 		_, _ = c.Writer.Write([]byte(lease.Name()))
-	}, authenticate, New(locktest.New(t), guard.Config{Key: Value("user")}))
+	}, authenticate, New(locktest.NewLocks(t), guard.Config{Key: Value("user")}))
 	w := httptest.NewRecorder()
 	router.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
 	if w.Body.String() != "reqlock:anna" {

@@ -23,10 +23,10 @@ func once() idempotency.Config {
 // TestIdempotent_Replays has each of the ways in which Echo answers; an error is one of them.
 func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	quiet(s.echo)
 	var runs atomic.Int64
-	lock := Idempotent(locktest.New(t), once())
+	lock := Idempotent(locktest.NewLocks(t), once())
 	count := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			runs.Add(1)
@@ -62,7 +62,7 @@ func TestIdempotent_Replays(t *testing.T) {
 	} {
 		s.echo.POST("/"+name, test.handle, lock, count)
 		runs.Store(0)
-		first, again := s.Pay("/"+name, name), s.Pay("/"+name, name)
+		first, again := s.PostWithKey("/"+name, name), s.PostWithKey("/"+name, name)
 		if first.Status != test.status || first.Body != test.body || first.Header.Get("X-After") != "" {
 			t.Errorf("%s: answer %v, want %d %q", name, first, test.status, test.body)
 		}
@@ -83,7 +83,7 @@ func TestIdempotent_Replays(t *testing.T) {
 // Hooks of outer middleware run once for each answer, and their headers are not recorded.
 func TestIdempotent_OuterHooks(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	answers := 0
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
@@ -94,9 +94,9 @@ func TestIdempotent_OuterHooks(t *testing.T) {
 			return next(c)
 		}
 	})
-	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(locktest.New(t), once()))
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, "done") }, Idempotent(locktest.NewLocks(t), once()))
 	for _, want := range []string{"1", "2", "3"} {
-		if a := s.Pay("/", "k"); a.Status != 200 || !slices.Equal(a.Header["X-Answer"], []string{want}) {
+		if a := s.PostWithKey("/", "k"); a.Status != 200 || !slices.Equal(a.Header["X-Answer"], []string{want}) {
 			t.Errorf("answer %v, want 200 with X-Answer %s", a, want)
 		}
 	}
@@ -105,16 +105,16 @@ func TestIdempotent_OuterHooks(t *testing.T) {
 // Echo calls its HTTPErrorHandler once, and the answer is recorded.
 func TestIdempotent_CentralErrorHandler(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	var calls atomic.Int64
 	handleErrors(s.echo, func(c echo.Context, err error) {
 		calls.Add(1)
 		c.Response().Header().Add("X-Errors", err.Error())
 		_, _ = fmt.Fprintf(c.Response(), "error %d", calls.Load())
 	})
-	s.echo.POST("/", func(echo.Context) error { return errors.New("mine") }, Idempotent(locktest.New(t), once()))
+	s.echo.POST("/", func(echo.Context) error { return errors.New("mine") }, Idempotent(locktest.NewLocks(t), once()))
 	for _, replayed := range []string{"", "true"} {
-		a := s.Pay("/", "k")
+		a := s.PostWithKey("/", "k")
 		if a.Status != 200 || a.Body != "error 1" || a.Header.Get("X-Errors") != "mine" || a.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("answer %v", a)
 		}
@@ -127,7 +127,7 @@ func TestIdempotent_CentralErrorHandler(t *testing.T) {
 // Outer middleware sees the answer in Echo's own response, which is restored.
 func TestIdempotent_RestoresResponse(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	quiet(s.echo)
 	var seen []string
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
@@ -151,7 +151,7 @@ func TestIdempotent_RestoresResponse(t *testing.T) {
 			panic("after half of the answer")
 		}
 		return c.String(201, "done")
-	}, Idempotent(locktest.New(t), once()))
+	}, Idempotent(locktest.NewLocks(t), once()))
 	for _, test := range []struct {
 		path, body string
 		status     int
@@ -164,7 +164,7 @@ func TestIdempotent_RestoresResponse(t *testing.T) {
 		{"/half", "half", 201, "201 4 true"},
 	} {
 		seen = nil
-		if a := s.Pay(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
+		if a := s.PostWithKey(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
 			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
@@ -176,13 +176,13 @@ func TestIdempotent_RestoresResponse(t *testing.T) {
 // Compression around the guard compresses replays as well.
 func TestIdempotent_OuterGzip(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	s.echo.Use(middleware.Gzip())
 	text := strings.Repeat("text ", 1000)
-	s.echo.POST("/", func(c echo.Context) error { return c.String(200, text) }, Idempotent(locktest.New(t), once()))
+	s.echo.POST("/", func(c echo.Context) error { return c.String(200, text) }, Idempotent(locktest.NewLocks(t), once()))
 	// The client decodes nothing.
 	gzip := func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }
-	first, again := s.Pay("/", "k", gzip), s.Pay("/", "k", gzip)
+	first, again := s.PostWithKey("/", "k", gzip), s.PostWithKey("/", "k", gzip)
 	if first.Header.Get("Content-Encoding") != "gzip" || again.Header.Get("Content-Encoding") != "gzip" || first.Body != again.Body ||
 		again.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("answers %v and %v, want both compressed, the second a replay", first, again)
@@ -191,12 +191,12 @@ func TestIdempotent_OuterGzip(t *testing.T) {
 
 func TestIdempotent_WithSkipper(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	once := Idempotent(locktest.New(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
+	s := newServer(t)
+	once := Idempotent(locktest.NewLocks(t), once(), WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
 	var runs atomic.Int64
 	s.echo.POST("/", func(c echo.Context) error { return c.String(200, fmt.Sprint(runs.Add(1))) }, once)
 	for i, path := range []string{"/?skip=1", "/?skip=1", "/", "/"} {
-		if a := s.Pay(path, "k"); a.Body != fmt.Sprint(min(i+1, 3)) {
+		if a := s.PostWithKey(path, "k"); a.Body != fmt.Sprint(min(i+1, 3)) {
 			t.Errorf("request %d: answer %v, want %d", i, a, min(i+1, 3))
 		}
 	}
@@ -204,8 +204,8 @@ func TestIdempotent_WithSkipper(t *testing.T) {
 
 func TestIdempotent_WithErrorHandler(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	once := Idempotent(locktest.New(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
+	s := newServer(t)
+	once := Idempotent(locktest.NewLocks(t), once(), WithErrorHandler(func(c echo.Context, err error) error {
 		var refusal *guard.Error
 		if !errors.As(err, &refusal) {
 			t.Errorf("the error handler gets %v, want a *guard.Error", err)
@@ -213,15 +213,15 @@ func TestIdempotent_WithErrorHandler(t *testing.T) {
 		return echo.NewHTTPError(refusal.Status+1, refusal.Type)
 	}))
 	s.echo.POST("/:id", func(c echo.Context) error { return c.String(200, "done") }, once)
-	if a := s.Pay("/1", ""); a.Status != 401 || !strings.Contains(a.Body, "key-invalid") {
+	if a := s.PostWithKey("/1", ""); a.Status != 401 || !strings.Contains(a.Body, "key-invalid") {
 		t.Errorf("answer %v", a)
 	}
 	for _, replayed := range []string{"", "true"} { // a replay is no refusal
-		if a := s.Pay("/1", "k"); a.Status != 200 || a.Header.Get("Idempotent-Replayed") != replayed {
+		if a := s.PostWithKey("/1", "k"); a.Status != 200 || a.Header.Get("Idempotent-Replayed") != replayed {
 			t.Errorf("answer %v", a)
 		}
 	}
-	if a := s.Pay("/2", "k"); a.Status != 423 || !strings.Contains(a.Body, "key-reused") {
+	if a := s.PostWithKey("/2", "k"); a.Status != 423 || !strings.Contains(a.Body, "key-reused") {
 		t.Errorf("answer %v", a)
 	}
 }
@@ -230,14 +230,14 @@ func TestIdempotent_WithErrorHandler(t *testing.T) {
 // written.
 func TestIdempotent_StatusInside(t *testing.T) {
 	t.Parallel()
-	s, locks := newSite(t), locktest.New(t)
+	s, locks := newServer(t), locktest.NewLocks(t)
 	outcomes := make(chan guard.Outcome, 1)
 	inner := New(locks, Config{
 		Key:     func(*http.Request) (string, error) { return "k", nil },
 		Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o },
 	})
 	s.echo.POST("/", func(echo.Context) error { return nil }, Idempotent(locks, once()), inner)
-	if a := s.Pay("/", "k"); a.Status != http.StatusOK {
+	if a := s.PostWithKey("/", "k"); a.Status != http.StatusOK {
 		t.Errorf("answer %v, want 200", a)
 	}
 	if o := <-outcomes; !o.Ran || o.Status != http.StatusOK {

@@ -52,8 +52,8 @@ func serveHost(e *echo.Echo, host string, m echo.MiddlewareFunc) { e.Host(host, 
 // A route that was added to the router itself is locked.
 func TestNew_RoutersOwn(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	lock := New(locktest.New(t), by(keyfuncs.PathValue("id")))
+	s := newServer(t)
+	lock := New(locktest.NewLocks(t), by(keyfuncs.PathValue("id")))
 	s.echo.Router().Add("GET", "/api/orders/:id", lock(answerLock))
 	for range 2 {
 		s.Want("GET", "/api/orders/1", 200, "reqlock:1, /api/orders/:id")
@@ -63,9 +63,9 @@ func TestNew_RoutersOwn(t *testing.T) {
 // The middleware of a host runs for requests that none of its routes matches as well.
 func TestNew_UnmatchedByHost(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:k")
+	s := newServer(t)
 	s.echo.GET("/orders/:id", answerLock)
 	s.echo.Host("shop.test", New(locks, by(keyfuncs.Const("k")))).GET("/orders/:id/pay", answerLock)
 	for range 2 {
@@ -79,9 +79,9 @@ func TestNew_UnmatchedByHost(t *testing.T) {
 // In Pre, the routes of the request's host count.
 func TestNew_PreOfHost(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:anna")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:anna")
+	s := newServer(t)
 	s.echo.Pre(New(locks, by(keyfuncs.Header("X-User"))))
 	s.echo.GET("/orders/:id", answerLock)
 	s.echo.Host("shop.test").GET("/hosted/:id", answerLock)
@@ -95,8 +95,8 @@ func TestNew_PreOfHost(t *testing.T) {
 // A method without a route gets its 404 behind the lock.
 func TestNew_UnmatchedMethod(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.echo.Group("/api", New(locktest.New(t), by(keyfuncs.Const("k")))).GET("", answerLock)
+	s := newServer(t)
+	s.echo.Group("/api", New(locktest.NewLocks(t), by(keyfuncs.Const("k")))).GET("", answerLock)
 	s.Want("GET", "/api", 200, "reqlock:k")
 	s.Want("POST", "/api", 404, "Not Found")
 }
@@ -104,9 +104,9 @@ func TestNew_UnmatchedMethod(t *testing.T) {
 // Middleware that clears a parameter does not make a request unmatched.
 func TestNew_ParameterIsCleared(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:k")
+	s := newServer(t)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			c.SetParamValues(strings.TrimSpace(c.Param("id")))
@@ -121,9 +121,9 @@ func TestNew_ParameterIsCleared(t *testing.T) {
 // Middleware that asks the router again, for another method, gets that route with its lock.
 func TestNew_RoutedAgain(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:1")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:1")
+	s := newServer(t)
 	s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			r := c.Request()
@@ -150,15 +150,15 @@ func TestNew_RoutedAgain(t *testing.T) {
 // Two hosts of one Echo have routes with equal paths.
 func TestIdempotent_Hosts(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	once := Idempotent(locktest.New(t), once())
+	s := newServer(t)
+	once := Idempotent(locktest.NewLocks(t), once())
 	hosts := []string{"a.example", "b.example"}
 	for _, host := range hosts {
 		s.echo.Host(host).POST("/pay", func(c echo.Context) error { return c.String(200, host) }, once)
 	}
 	for _, replayed := range []string{"", "true"} {
 		for _, host := range hosts {
-			a := s.Pay("/pay", "k", func(r *http.Request) { r.Host = host })
+			a := s.PostWithKey("/pay", "k", func(r *http.Request) { r.Host = host })
 			if a.Body != host || a.Header.Get("Idempotent-Replayed") != replayed {
 				t.Errorf("%s: answer %v, want its own, replayed: %q", host, a, replayed)
 			}

@@ -24,17 +24,17 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// A site serves an Echo.
-type site struct {
-	*locktest.Site
+// An echoServer serves an Echo.
+type echoServer struct {
+	*locktest.Server
 	echo *echo.Echo
 }
 
-// newSite serves an Echo; its routes may be added until the first request.
-func newSite(t *testing.T) *site {
+// newServer serves an Echo; its routes may be added until the first request.
+func newServer(t *testing.T) *echoServer {
 	t.Helper()
 	e := echo.New()
-	return &site{locktest.Serve(t, e), e}
+	return &echoServer{locktest.NewServer(t, e), e}
 }
 
 // answerLock answers with the name of the lock that is held, and the pattern.
@@ -50,7 +50,7 @@ func by(key keyfuncs.Func) Config { return Config{Key: key} }
 
 func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
-	lock := New(locktest.New(t), by(keyfuncs.PathValue("id")))
+	lock := New(locktest.NewLocks(t), by(keyfuncs.PathValue("id")))
 	for name, mount := range map[string]func(*echo.Echo){
 		"echo":            func(e *echo.Echo) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
 		"group":           func(e *echo.Echo) { e.Group("/api", lock).GET("/orders/:id", answerLock) },
@@ -60,7 +60,7 @@ func TestNew_Mounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newServer(t)
 			mount(s.echo)
 			id := url.PathEscape(name)
 			for range 2 {
@@ -73,8 +73,8 @@ func TestNew_Mounted(t *testing.T) {
 // Echo runs the middleware of a group for requests that none of its routes matches as well.
 func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:one for all")
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:one for all")
 	lock := New(locks, by(keyfuncs.Const("one for all")))
 	const refused = "urn:reqlock:problem:locked"
 	for name, test := range map[string]struct {
@@ -137,7 +137,7 @@ func TestNew_Unmatched(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newServer(t)
 			test.mount(s.echo)
 			for range 2 {
 				for _, r := range test.requests {
@@ -152,9 +152,9 @@ func TestNew_Unmatched(t *testing.T) {
 // A route comes after requests to its path, which had only a not-found handler.
 func TestNew_RouteAddedLater(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:k")
+	s := newServer(t)
 	g := s.echo.Group("/api", New(locks, by(keyfuncs.Const("k"))))
 	s.Want("GET", "/api", 404, "Not Found")
 	g.GET("", answerLock)
@@ -165,9 +165,9 @@ func TestNew_RouteAddedLater(t *testing.T) {
 // route, the path and the host.
 func TestNew_ChangedAfterRouting(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:one for all")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:one for all")
+	s := newServer(t)
 	s.echo.Use(middleware.MethodOverride(), func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
 			r := c.Request()
@@ -203,7 +203,7 @@ func TestNew_ChangedAfterRouting(t *testing.T) {
 // Unit tests of handlers set a path that no router has matched.
 func TestNew_WithoutRouter(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	w := httptest.NewRecorder()
 	c := echo.New().NewContext(httptest.NewRequest("GET", "/orders/1", nil), w)
 	c.SetPath("/orders/:id")
@@ -215,9 +215,9 @@ func TestNew_WithoutRouter(t *testing.T) {
 
 func TestNew_PreRewrite(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:1")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:1")
+	s := newServer(t)
 	s.echo.Pre(middleware.Rewrite(map[string]string{"/old/*": "/orders/$1"}))
 	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id"))))
 	s.Want("GET", "/old/2", 200, "reqlock:2, /orders/:id")
@@ -229,9 +229,9 @@ func TestNew_PreRewrite(t *testing.T) {
 // In Pre, no route has matched yet. A request that a route will match does not bypass the lock.
 func TestNew_Pre(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:anna")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:anna")
+	s := newServer(t)
 	var log bytes.Buffer
 	byRoute := by(keyfuncs.PathValue("id"))
 	byRoute.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -256,9 +256,9 @@ func TestNew_Pre(t *testing.T) {
 
 func TestWithSkipper(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:1")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:1")
+	s := newServer(t)
 	skip := func(c *echo.Context) bool { return c.QueryParam("skip") != "" }
 	s.echo.GET("/orders/:id", answerLock, New(locks, by(keyfuncs.PathValue("id")), WithSkipper(skip)))
 	s.Want("GET", "/orders/1", 409, "locked")
@@ -266,7 +266,7 @@ func TestWithSkipper(t *testing.T) {
 }
 
 // central counts the errors that reach Echo's HTTPErrorHandler, which answers 418.
-func (s *site) central() *atomic.Int64 {
+func (s *echoServer) central() *atomic.Int64 {
 	var calls atomic.Int64
 	handleErrors(s.echo, func(c *echo.Context, err error) {
 		calls.Add(1)
@@ -280,8 +280,8 @@ func (s *site) central() *atomic.Int64 {
 
 func TestWithErrorHandler_AnswersOnce(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:k")
 	for name, test := range map[string]struct {
 		handler func(c *echo.Context, err error) error
 		status  int
@@ -301,7 +301,7 @@ func TestWithErrorHandler_AnswersOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t)
+			s := newServer(t)
 			calls := s.central()
 			lock := New(locks, by(keyfuncs.Const("k")), WithErrorHandler(test.handler))
 			s.echo.GET("/orders", func(*echo.Context) error { t.Error("the handler runs without the lock"); return nil }, lock)
@@ -316,8 +316,8 @@ func TestWithErrorHandler_AnswersOnce(t *testing.T) {
 // Echo renders the error of a handler after the lock is released.
 func TestNew_HandlersError(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	s := newServer(t)
 	var calls atomic.Int64
 	handleErrors(s.echo, func(c *echo.Context, err error) {
 		calls.Add(1)
@@ -334,9 +334,9 @@ func TestNew_HandlersError(t *testing.T) {
 // Two guards of one request have different error handlers: that of the refusing guard answers.
 func TestWithErrorHandler_Nested(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:inner")
-	s := newSite(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:inner")
+	s := newServer(t)
 	mount := func(key string) echo.MiddlewareFunc {
 		return New(locks, by(keyfuncs.Const(key)), WithErrorHandler(func(c *echo.Context, _ error) error {
 			return c.String(http.StatusConflict, "refused by "+key)
@@ -348,7 +348,7 @@ func TestWithErrorHandler_Nested(t *testing.T) {
 
 func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	quiet(s.echo)
 	type marker struct{}
 	seen := make(chan string, 1)
@@ -362,7 +362,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 			return err
 		}
 	}, middleware.RecoverWithConfig(middleware.RecoverConfig{DisablePrintStack: true}),
-		New(locktest.New(t), by(keyfuncs.Const("k"))))
+		New(locktest.NewLocks(t), by(keyfuncs.Const("k"))))
 	s.echo.GET("/:how", func(c *echo.Context) error {
 		if got := c.Request().Context().Value(marker{}); got != "outer" {
 			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
@@ -383,7 +383,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 // The context of a request may outlive it, and must not lead to Echo's pooled context.
 func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	var kept context.Context
 	passOn := WithErrorHandler(func(_ *echo.Context, err error) error { return err })
 	seen := make(chan string, 1)
@@ -402,7 +402,7 @@ func TestNew_PooledContextsKeepNothing(t *testing.T) {
 			t.Errorf("user is %v", got)
 		}
 		return answerLock(c)
-	}, New(locktest.New(t), by(keyfuncs.PathValue("id")), passOn))
+	}, New(locktest.NewLocks(t), by(keyfuncs.PathValue("id")), passOn))
 	for range 20 {
 		s.Want("GET", "/1", 200, "reqlock:1")
 		if got, want := <-seen, "false <nil> context canceled"; got != want {
@@ -427,7 +427,7 @@ func TestOptions_Panics(t *testing.T) {
 
 func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	outcomes := make(chan guard.Outcome, 1)
 	cfg := by(keyfuncs.PathValue("how"))
 	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
@@ -442,7 +442,7 @@ func TestNew_OutcomeStatus(t *testing.T) {
 			return errors.New("for the log")
 		}
 		return nil
-	}, New(locktest.New(t), cfg))
+	}, New(locktest.NewLocks(t), cfg))
 	for how, status := range map[string]struct{ sent, observed int }{
 		"answers": {201, 201}, "does-nothing": {200, 200}, "returns-an-error": {418, 0}, "answers-an-error": {418, 418},
 	} {

@@ -19,13 +19,13 @@ import (
 
 func TestFromFile(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	locktest.FileTest[*File]{
 		Open: func(locks *core.Client, path string, opts routes.Options) (*File, error) {
 			return FromFile(locks, path, opts, WithSkipper(func(c *echo.Context) bool { return c.QueryParam("skip") != "" }))
 		},
 		User: Value("user"),
-		Serve: func(file *File, pay func() string) *locktest.Site {
+		Serve: func(file *File, pay func() string) *locktest.Server {
 			s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 				return func(c *echo.Context) error {
 					c.Set("user", "anna")
@@ -35,10 +35,10 @@ func TestFromFile(t *testing.T) {
 			s.echo.GET("/orders/:id", answerLock)
 			s.echo.PUT("/orders/:id", answerLock)
 			s.echo.POST("/pay/:id", func(c *echo.Context) error { return c.String(http.StatusCreated, pay()) })
-			return s.Site
+			return s.Server
 		},
 		Check: func(file *File) error { return file.Check(s.echo) },
-		Also:  func(s *locktest.Site) { s.Want("GET", "/orders/1?skip=1", 200, "no lock") },
+		Also:  func(s *locktest.Server) { s.Want("GET", "/orders/1?skip=1", 200, "no lock") },
 	}.Run(t)
 }
 
@@ -49,7 +49,7 @@ func TestFromFile_Pre(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/orders/:id", "key": "k"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	file, err := FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.DiscardHandler)})
+	file, err := FromFile(locktest.NewLocks(t), path, routes.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestFromFile_Pre(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := newSite(t)
+	s := newServer(t)
 	s.echo.Pre(file.Middleware())
 	s.echo.GET("/orders/:id", answerLock)
 	s.Want("GET", "/orders/1", 500, "misconfigured")
@@ -72,7 +72,7 @@ func TestFromFile_RefusalLeftToEcho(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"routes": [{"pattern": "/pay", "key": "k", "idempotency": {"scope": "global"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	file, err := FromFile(locks, path, routes.Options{Logger: slog.New(slog.DiscardHandler)}, WithErrorHandler(func(*echo.Context, error) error {
 		return echo.NewHTTPError(http.StatusConflict, "busy")
 	}))
@@ -84,11 +84,11 @@ func TestFromFile_RefusalLeftToEcho(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := newSite(t)
+	s := newServer(t)
 	s.echo.POST("/pay", func(*echo.Context) error { return nil }, file.Middleware())
-	locktest.Hold(t, locks, "reqlock:k")
+	locktest.MustHold(t, locks, "reqlock:k")
 	for range 2 {
-		if a := s.Pay("/pay", "1"); a.Status != http.StatusConflict || !strings.Contains(a.Body, "busy") || a.Replayed() {
+		if a := s.PostWithKey("/pay", "1"); a.Status != http.StatusConflict || !strings.Contains(a.Body, "busy") || a.Replayed() {
 			t.Errorf("%v, want 409, not recorded", a)
 		}
 	}

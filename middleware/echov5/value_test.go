@@ -19,7 +19,7 @@ func (userID) String() string { return "u-7" }
 
 func TestValue(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	values := map[string]any{"string": "anna", "int": 7, "stringer": userID(7), "empty": "", "list": []string{"anna"}, "secret": nil}
 	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -27,7 +27,7 @@ func TestValue(t *testing.T) {
 			return next(c)
 		}
 	}
-	s.echo.GET("/:kind", answerLock, authenticate, New(locktest.New(t), by(Value("internal-user"))))
+	s.echo.GET("/:kind", answerLock, authenticate, New(locktest.NewLocks(t), by(Value("internal-user"))))
 	s.Want("GET", "/string", 200, "reqlock:anna,")
 	s.Want("GET", "/int", 200, "reqlock:7,")
 	s.Want("GET", "/stringer", 200, "reqlock:u-7,")
@@ -40,7 +40,7 @@ func TestValue(t *testing.T) {
 // The scope of an idempotency key may be such a value as well.
 func TestValue_Scope(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
+	s := newServer(t)
 	runs := 0
 	authenticate := func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
@@ -51,13 +51,13 @@ func TestValue_Scope(t *testing.T) {
 	s.echo.POST("/pay", func(c *echo.Context) error {
 		runs++
 		return c.NoContent(http.StatusCreated)
-	}, authenticate, Idempotent(locktest.New(t), idempotency.Config{Scope: Value("user")}))
+	}, authenticate, Idempotent(locktest.NewLocks(t), idempotency.Config{Scope: Value("user")}))
 	as := func(user string) func(*http.Request) { return func(r *http.Request) { r.Header.Set("X-User", user) } }
 	for _, test := range []struct {
 		user         string
 		status, runs int
 	}{{"anna", 201, 1}, {"anna", 201, 1}, {"ben", 201, 2}, {"", 400, 2}} {
-		if a := s.Pay("/pay", "k", as(test.user)); a.Status != test.status || runs != test.runs {
+		if a := s.PostWithKey("/pay", "k", as(test.user)); a.Status != test.status || runs != test.runs {
 			t.Errorf("%s: %v after %d runs, want %d and %d", test.user, a, runs, test.status, test.runs)
 		}
 	}
@@ -65,7 +65,7 @@ func TestValue_Scope(t *testing.T) {
 
 func TestValue_OutsideEcho(t *testing.T) {
 	t.Parallel()
-	s := locktest.Serve(t, httplock.New(locktest.New(t), Config{Key: Value("user")})(http.NotFoundHandler()))
+	s := locktest.NewServer(t, httplock.New(locktest.NewLocks(t), Config{Key: Value("user")})(http.NotFoundHandler()))
 	s.Want("GET", "/", 500, "misconfigured")
 	if got := Get(httptest.NewRequest("GET", "/", nil), "user"); got != nil {
 		t.Errorf("Get: %v", got)

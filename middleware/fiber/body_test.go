@@ -110,7 +110,7 @@ func streamed() *fiber.App {
 
 // readers returns a guard for each way of reading a body, with a limit in bytes.
 func readers(t *testing.T, limit int64) map[string]fiber.Handler {
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	buffered := quiet(keyfuncs.Const("k"))
 	buffered.BufferBody = limit
 	return map[string]fiber.Handler{
@@ -157,14 +157,14 @@ func TestBody_IsPutBack(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]*fiber.App{"streamed": streamed(), "in memory": fiber.New()} {
 		paths := readers(t, 1<<20)
-		paths["/twice"] = fiberlock.New(locktest.New(t), quiet(keyfuncs.BodyHash()))
-		paths["/untouched"] = fiberlock.New(locktest.New(t), quiet(keyfuncs.Const("k")))
+		paths["/twice"] = fiberlock.New(locktest.NewLocks(t), quiet(keyfuncs.BodyHash()))
+		paths["/untouched"] = fiberlock.New(locktest.NewLocks(t), quiet(keyfuncs.Const("k")))
 		for path, lock := range paths {
 			outer := quiet(keyfuncs.Const("outer"))
 			if path == "/twice" {
 				outer.BufferBody = 1 << 20
 			}
-			app.Post(path+"/:way", fiberlock.New(locktest.New(t), outer), lock, func(c fiber.Ctx) error {
+			app.Post(path+"/:way", fiberlock.New(locktest.NewLocks(t), outer), lock, func(c fiber.Ctx) error {
 				if c.Params("way") == "body" {
 					return c.Send(c.Body())
 				}
@@ -201,8 +201,8 @@ func TestBody_IsPutBack(t *testing.T) {
 // After a refusal, nothing of a body is taken for the next request of its connection.
 func TestBody_RefusedUnread(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:k")
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:k")
 	app := streamed()
 	app.Post("/", fiberlock.New(locks, quiet(keyfuncs.Const("k"))), answerLock)
 	app.Post("/free", fiberlock.New(locks, quiet(keyfuncs.Const("free"))), answerLock)
@@ -241,7 +241,7 @@ func TestBody_PartlyRead(t *testing.T) {
 	inner := quiet(keyfuncs.BodyHash())
 	wide := quiet(keyfuncs.Const("wide"))
 	wide.BufferBody = 1 << 20
-	app, locks := streamed(), locktest.New(t)
+	app, locks := streamed(), locktest.NewLocks(t)
 	app.Post("/", fiberlock.New(locks, cfg), func(c fiber.Ctx) error { return c.Send(c.Body()) })
 	app.Post("/read", fiberlock.New(locks, wide), fiberlock.New(locks, cfg), fiberlock.New(locks, inner), func(c fiber.Ctx) error { return c.Send(c.Body()) })
 	p := servePipe(t, app)
@@ -269,7 +269,7 @@ func TestBody_CutOff(t *testing.T) {
 	cfg := quiet(keyfuncs.BodyHash())
 	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
 	app := streamed()
-	app.Post("/", fiberlock.New(locktest.New(t), cfg), func(fiber.Ctx) error { t.Error("the handler ran"); return nil })
+	app.Post("/", fiberlock.New(locktest.NewLocks(t), cfg), func(fiber.Ctx) error { t.Error("the handler ran"); return nil })
 	conn := servePipe(t, app).dial()
 	if _, err := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 20000\r\n\r\n%s", make([]byte, 10_000)); err != nil {
 		t.Fatal(err)

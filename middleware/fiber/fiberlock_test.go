@@ -21,15 +21,15 @@ import (
 	fiberlock "github.com/reqlock/reqlock/middleware/fiber"
 )
 
-// serve serves an app on a real connection until the test ends.
-func serve(t *testing.T, mount func(app *fiber.App)) *locktest.Site {
+// newServer serves an app on a real connection until the test ends.
+func newServer(t *testing.T, mount func(app *fiber.App)) *locktest.Server {
 	t.Helper()
 	app := fiber.New()
 	mount(app)
-	return serveApp(t, app)
+	return newAppServer(t, app)
 }
 
-func serveApp(t *testing.T, app *fiber.App) *locktest.Site {
+func newAppServer(t *testing.T, app *fiber.App) *locktest.Server {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +44,7 @@ func serveApp(t *testing.T, app *fiber.App) *locktest.Site {
 			t.Error(err)
 		}
 	})
-	return &locktest.Site{TB: t, Client: client, URL: "http://" + listener.Addr().String()}
+	return &locktest.Server{TB: t, Client: client, URL: "http://" + listener.Addr().String()}
 }
 
 func answerLock(c fiber.Ctx) error {
@@ -61,9 +61,9 @@ func quiet(key keyfuncs.Func) fiberlock.Config {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:held")
-	s := serve(t, func(app *fiber.App) {
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:held")
+	s := newServer(t, func(app *fiber.App) {
 		app.Get("/orders/:id", fiberlock.New(locks, quiet(keyfuncs.PathValue("id"))), answerLock)
 		app.Get("/files/*", fiberlock.New(locks, quiet(keyfuncs.PathValue("*"))), answerLock)
 		app.Post("/json", fiberlock.New(locks, quiet(keyfuncs.JSON("/id"))), func(c fiber.Ctx) error {
@@ -82,13 +82,13 @@ func TestNew(t *testing.T) {
 		s.Want("GET", "/elsewhere", 404, "")
 	}
 	for body, want := range map[string]int{`{"id": "7"}`: 200, `{"id": "held"}`: 409, `{}`: 400} {
-		r := s.Request("POST", "/json", body)
+		r := s.NewRequest("POST", "/json", body)
 		r.Header.Set("Content-Type", "application/json")
 		if a := s.Do(r); a.Status != want || want == 200 && a.Body != body {
 			t.Errorf("%s: %v, want %d", body, a, want)
 		}
 	}
-	refusal := s.Do(s.Request("GET", "/orders/held", ""))
+	refusal := s.Do(s.NewRequest("GET", "/orders/held", ""))
 	if refusal.Header.Get("Content-Type") != "application/problem+json" || refusal.Header.Get("Retry-After") != "1" || strings.Contains(refusal.Body, "held") {
 		t.Errorf("the refusal is %v", refusal)
 	}
@@ -97,16 +97,16 @@ func TestNew(t *testing.T) {
 // MaxWaiters bounds the requests that wait.
 func TestNew_QueueFull(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	lease, err := locks.Lock("reqlock:k").Acquire(t.Context(), core.AcquireOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := quiet(keyfuncs.Const("k"))
 	cfg.WaitTime, cfg.MaxWaiters = 15*time.Second, 1
-	s := serve(t, func(app *fiber.App) { app.Get("/", fiberlock.New(locks, cfg), answerLock) })
+	s := newServer(t, func(app *fiber.App) { app.Get("/", fiberlock.New(locks, cfg), answerLock) })
 	first := make(chan locktest.Answer, 1)
-	go func() { first <- s.Do(s.Request("GET", "/", "")) }()
+	go func() { first <- s.Do(s.NewRequest("GET", "/", "")) }()
 	for locks.Stats().Waiting == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -123,11 +123,11 @@ func TestNew_QueueFull(t *testing.T) {
 // panics.
 func TestNew_Excludes(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	cfg := quiet(keyfuncs.Const("k"))
 	cfg.WaitTime = 15 * time.Second
 	var inside, runs atomic.Int64
-	s := serve(t, func(app *fiber.App) {
+	s := newServer(t, func(app *fiber.App) {
 		app.Use(func(c fiber.Ctx) (err error) {
 			defer func() {
 				if r := recover(); r != nil {
@@ -171,11 +171,11 @@ func TestNew_Excludes(t *testing.T) {
 // The handler's context carries the lease, and c itself leads to it: both re-enter.
 func TestNew_Context(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	outcomes := make(chan guard.Outcome, 1)
 	cfg := quiet(keyfuncs.Const("k"))
 	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
-	s := serve(t, func(app *fiber.App) {
+	s := newServer(t, func(app *fiber.App) {
 		app.Get("/", func(c fiber.Ctx) error {
 			before := c.Context()
 			err := c.Next()
@@ -205,9 +205,9 @@ func TestNew_Context(t *testing.T) {
 
 func TestIdempotent(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	var runs atomic.Int64
-	s := serve(t, func(app *fiber.App) {
+	s := newServer(t, func(app *fiber.App) {
 		once := fiberlock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal, Logger: slog.New(slog.DiscardHandler)})
 		app.Use(func(c fiber.Ctx) error {
 			c.Set("X-Outer", fmt.Sprint(runs.Load()))
@@ -238,7 +238,7 @@ func TestIdempotent(t *testing.T) {
 		"empty":   {204, "", 204, true},
 		"streams": {200, "a stream", 409, false},
 	} {
-		first, again := s.Pay("/pay/"+how, how), s.Pay("/pay/"+how, how)
+		first, again := s.PostWithKey("/pay/"+how, how), s.PostWithKey("/pay/"+how, how)
 		if first.Status != want.status || !strings.Contains(first.Body, want.body) || first.Replayed() {
 			t.Errorf("%s: %v", how, first)
 		}
@@ -258,11 +258,11 @@ func TestIdempotent(t *testing.T) {
 func TestValue(t *testing.T) {
 	t.Parallel()
 	values := map[string]any{"string": "anna", "int": 7, "empty": "", "list": []string{"anna"}}
-	s := serve(t, func(app *fiber.App) {
+	s := newServer(t, func(app *fiber.App) {
 		app.Get("/:kind", func(c fiber.Ctx) error {
 			c.Locals("internal-user", values[c.Params("kind")])
 			return c.Next()
-		}, fiberlock.New(locktest.New(t), quiet(fiberlock.Value("internal-user"))), answerLock)
+		}, fiberlock.New(locktest.NewLocks(t), quiet(fiberlock.Value("internal-user"))), answerLock)
 	})
 	s.Want("GET", "/string", 200, "reqlock:anna")
 	s.Want("GET", "/int", 200, "reqlock:7")

@@ -20,8 +20,8 @@ func TestFromFile(t *testing.T) {
 	locktest.FileTest[*fiberlock.File]{
 		Open: fiberlock.FromFile,
 		User: fiberlock.Value("user"),
-		Serve: func(file *fiberlock.File, pay func() string) *locktest.Site {
-			return serve(t, func(app *fiber.App) {
+		Serve: func(file *fiberlock.File, pay func() string) *locktest.Server {
+			return newServer(t, func(app *fiber.App) {
 				routed = app
 				app.Use(func(c fiber.Ctx) error {
 					c.Locals("user", "anna")
@@ -36,7 +36,7 @@ func TestFromFile(t *testing.T) {
 			})
 		},
 		Check: func(file *fiberlock.File) error { return file.Check(routed) },
-		Also: func(s *locktest.Site) {
+		Also: func(s *locktest.Server) {
 			s.Want("HEAD", "/orders/1", 409, "")
 			s.Want("GET", "/used/orders", 500, "misconfigured")
 			s.Want("GET", "/group/orders", 500, "misconfigured")
@@ -57,7 +57,7 @@ func TestFromFile_Parameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	file, err := fiberlock.FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	file, err := fiberlock.FromFile(locktest.NewLocks(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestFromFile_Parameters(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := serve(t, func(app *fiber.App) {
+	s := newServer(t, func(app *fiber.App) {
 		for _, pattern := range []string{"/optional/:id?", "/int/:id<int>", "/code/:id<regex(^[a-z]{3}$)>", "/flights/:from-:to"} {
 			app.Get(pattern, file.Middleware(), answerLock)
 		}

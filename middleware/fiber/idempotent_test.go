@@ -106,7 +106,7 @@ func TestIdempotent_Streams(t *testing.T) {
 		app, runs := fiber.New(), 0
 		counted := func(c fiber.Ctx) error { runs++; return test.handle(c) }
 		app.Add([]string{test.method}, "/plain", counted)
-		app.Add([]string{test.method}, "/", fiberlock.Idempotent(locktest.New(t), cfg), counted)
+		app.Add([]string{test.method}, "/", fiberlock.Idempotent(locktest.NewLocks(t), cfg), counted)
 
 		plain := ask(t, app, test.method, "/plain", test.header)
 		if plain.status[:3] == "204" || plain.status[:3] == "304" {
@@ -171,7 +171,7 @@ func TestIdempotent_ErrorHandler(t *testing.T) {
 		},
 	} {
 		app := fiber.New(fiber.Config{ErrorHandler: test.answer})
-		app.Post("/", fiberlock.Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal}), test.handle)
+		app.Post("/", fiberlock.Idempotent(locktest.NewLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal}), test.handle)
 		for i, want := range test.want {
 			r := httptest.NewRequest(http.MethodPost, "/", nil)
 			r.Header.Set("Idempotency-Key", "k")
@@ -199,7 +199,7 @@ func TestIdempotent_ErrorHandler(t *testing.T) {
 func TestIdempotent_MalformedBoundary(t *testing.T) {
 	t.Parallel()
 	app := fiber.New()
-	app.Post("/pay", fiberlock.Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal}), func(c fiber.Ctx) error {
+	app.Post("/pay", fiberlock.Idempotent(locktest.NewLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal}), func(c fiber.Ctx) error {
 		return c.SendString(c.FormValue("amount"))
 	})
 	for _, test := range []struct {

@@ -18,7 +18,7 @@ import (
 // others: it takes those for one that reach the same route with the same values.
 func TestPath_AsFiberReadsIt(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	for name, cfg := range map[string]fiber.Config{
 		"default":                      {},
 		"CaseSensitive":                {CaseSensitive: true},
@@ -41,7 +41,7 @@ func TestPath_AsFiberReadsIt(t *testing.T) {
 				return answerLock(c)
 			})
 		}
-		s := serveApp(t, app)
+		s := newAppServer(t, app)
 		keyOf, readOf := map[string]string{}, map[string]string{}
 		answered := 0
 		for _, path := range []string{
@@ -51,7 +51,7 @@ func TestPath_AsFiberReadsIt(t *testing.T) {
 			"/from/A-b.json", "/n/1/x", "/N/1/X/", "/name:verb/1", "/Name:Verb/1", "/files/", "/files/a", "/files/a/", "/Files/a", "/files/A",
 			"/files/a/b", "/two/a/and/b", "/TWO/a/AND/b", "/two/A/and/b", "/plus/a/b", "/Plus/a/b/", "/plus/A/b", "/strict/1", "/strict/1/",
 		} {
-			a := s.Do(s.Request("GET", path, ""))
+			a := s.Do(s.NewRequest("GET", path, ""))
 			if a.Status == 404 {
 				continue
 			}
@@ -80,12 +80,12 @@ func TestPath_AsFiberReadsIt(t *testing.T) {
 // In App.Use the route that will answer is unknown, and so is what Fiber ignores in the path.
 func TestPath_InUse(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	mount := func(cfg fiber.Config) *locktest.Site {
+	locks := locktest.NewLocks(t)
+	mount := func(cfg fiber.Config) *locktest.Server {
 		app := fiber.New(cfg)
 		app.Use(fiberlock.New(locks, quiet(keyfuncs.Path())))
 		app.Get("/orders/:id", answerLock)
-		return serveApp(t, app)
+		return newAppServer(t, app)
 	}
 	mount(fiber.Config{}).Want("GET", "/Orders/1", 500, "misconfigured")
 	mount(fiber.Config{CaseSensitive: true}).Want("GET", "/orders/1", 500, "misconfigured")
@@ -95,13 +95,13 @@ func TestPath_InUse(t *testing.T) {
 	cfg := quiet(keyfuncs.Const("outer"))
 	app.Use(fiberlock.New(locks, cfg))
 	app.Get("/orders/:id", fiberlock.New(locks, quiet(keyfuncs.Path())), answerLock)
-	serveApp(t, app).Want("GET", "/Orders/a/", 200, "reqlock:/orders/a")
+	newAppServer(t, app).Want("GET", "/Orders/a/", 200, "reqlock:/orders/a")
 }
 
 // A path that middleware has set is the one that Fiber routes.
 func TestPath_Rewritten(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	app := fiber.New()
 	app.Use(func(c fiber.Ctx) error {
 		if rest, ok := strings.CutPrefix(c.Path(), "/v1"); ok {
@@ -110,7 +110,7 @@ func TestPath_Rewritten(t *testing.T) {
 		return c.Next()
 	})
 	app.Get("/orders/:id", fiberlock.New(locks, quiet(keyfuncs.Path())), answerLock)
-	s := serveApp(t, app)
+	s := newAppServer(t, app)
 	s.Want("GET", "/v1/orders/1", 200, "reqlock:/orders/1")
 	s.Want("GET", "/orders/1", 200, "reqlock:/orders/1")
 }
@@ -118,20 +118,20 @@ func TestPath_Rewritten(t *testing.T) {
 // A repeat may spell the path in another way, if Fiber takes it for the same one.
 func TestIdempotent_Spellings(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	app := fiber.New()
 	once := fiberlock.Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal, Logger: slog.New(slog.DiscardHandler)})
 	app.Post("/orders/:id/pay", once, func(c fiber.Ctx) error { return c.Status(201).SendString(c.Params("id")) })
-	s := serveApp(t, app)
-	if a := s.Pay("/orders/a/pay", "k"); a.Status != http.StatusCreated || a.Replayed() {
+	s := newAppServer(t, app)
+	if a := s.PostWithKey("/orders/a/pay", "k"); a.Status != http.StatusCreated || a.Replayed() {
 		t.Errorf("the first request: %v", a)
 	}
 	for _, path := range []string{"/orders/a/pay/", "/Orders/a/PAY"} {
-		if a := s.Pay(path, "k"); a.Status != http.StatusCreated || !a.Replayed() {
+		if a := s.PostWithKey(path, "k"); a.Status != http.StatusCreated || !a.Replayed() {
 			t.Errorf("%s: %v, want the first answer", path, a)
 		}
 	}
-	if a := s.Pay("/orders/A/pay", "k"); a.Status != http.StatusUnprocessableEntity {
+	if a := s.PostWithKey("/orders/A/pay", "k"); a.Status != http.StatusUnprocessableEntity {
 		t.Errorf("another order: %v, want 422", a)
 	}
 }

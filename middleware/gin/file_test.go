@@ -10,16 +10,16 @@ import (
 
 func TestFromFile(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	locktest.FileTest[*File]{
 		Open: FromFile,
 		User: Value("user"),
-		Serve: func(file *File, pay func() string) *locktest.Site {
+		Serve: func(file *File, pay func() string) *locktest.Server {
 			s.engine.Use(func(c *gin.Context) { c.Set("user", "anna") }, file.Middleware())
 			s.engine.GET("/orders/:id", answerLock)
 			s.engine.PUT("/orders/:id", answerLock)
 			s.engine.POST("/pay/:id", func(c *gin.Context) { c.String(http.StatusCreated, pay()) })
-			return s.Site
+			return s.Server
 		},
 		Check: func(file *File) error { return file.Check(s.engine) },
 	}.Run(t)

@@ -24,17 +24,17 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(redistest.Settled(m))
 }
 
-// A site serves an engine.
-type site struct {
-	*locktest.Site
+// A ginServer serves an engine.
+type ginServer struct {
+	*locktest.Server
 	engine *gin.Engine
 }
 
-// serve serves an engine; its routes may be added until the first request.
-func serve(t *testing.T) *site {
+// newServer serves an engine; its routes may be added until the first request.
+func newServer(t *testing.T) *ginServer {
 	t.Helper()
 	engine := gin.New()
-	return &site{locktest.Serve(t, engine), engine}
+	return &ginServer{locktest.NewServer(t, engine), engine}
 }
 
 // answerLock answers with the name of the lock that is held, and the pattern.
@@ -48,7 +48,7 @@ func answerLock(c *gin.Context) {
 
 func TestNew_Mounted(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
 	for name, mount := range map[string]func(*gin.Engine){
 		"engine": func(e *gin.Engine) { e.Use(lock); e.GET("/api/orders/:id", answerLock) },
@@ -57,7 +57,7 @@ func TestNew_Mounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := serve(t)
+			s := newServer(t)
 			mount(s.engine)
 			s.Want("GET", "/api/orders/"+name, 200, "reqlock:"+name+", /api/orders/:id")
 		})
@@ -67,9 +67,9 @@ func TestNew_Mounted(t *testing.T) {
 // Gin runs an engine's middleware for requests that no route matches as well.
 func TestNew_Unmatched(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:one for all")
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:one for all")
+	s := newServer(t)
 	s.engine.HandleMethodNotAllowed = true
 	s.engine.RedirectFixedPath = true
 	s.engine.Use(New(locks, Config{Key: keyfuncs.Const("one for all")}))
@@ -88,7 +88,7 @@ func TestNew_Unmatched(t *testing.T) {
 func TestNew_EngineInServeMux(t *testing.T) {
 	t.Parallel()
 	engine := gin.New()
-	engine.GET("/orders/:id", New(locktest.New(t), Config{Key: keyfuncs.Pattern()}), answerLock)
+	engine.GET("/orders/:id", New(locktest.NewLocks(t), Config{Key: keyfuncs.Pattern()}), answerLock)
 	mux := http.NewServeMux()
 	mux.Handle("/", engine)
 	w := httptest.NewRecorder()
@@ -100,9 +100,9 @@ func TestNew_EngineInServeMux(t *testing.T) {
 
 func TestNew_RefusalAborts(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	locktest.Hold(t, locks, "reqlock:1")
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	locktest.MustHold(t, locks, "reqlock:1")
+	s := newServer(t)
 	aborted := make(chan bool, 1)
 	s.engine.Use(func(c *gin.Context) { c.Next(); aborted <- c.IsAborted() })
 	unreachable := func(*gin.Context) { t.Error("a handler runs after a refusal") }
@@ -115,7 +115,7 @@ func TestNew_RefusalAborts(t *testing.T) {
 
 func TestNew_RestoresRequest(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	type marker struct{}
 	seen := make(chan string, 1)
 	s.engine.Use(func(c *gin.Context) {
@@ -125,7 +125,7 @@ func TestNew_RestoresRequest(t *testing.T) {
 		c.Next()
 		_, held := guard.LeaseFrom(c)
 		seen <- fmt.Sprint(c.Request == before, c.Request.Context() == before.Context(), held, len(c.Keys))
-	}, gin.RecoveryWithWriter(io.Discard), New(locktest.New(t), Config{Key: keyfuncs.Const("k")}))
+	}, gin.RecoveryWithWriter(io.Discard), New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k")}))
 	s.engine.GET("/:how", func(c *gin.Context) {
 		if got := c.Request.Context().Value(marker{}); got != "outer" {
 			t.Errorf("the handler's context has the value %v, want that of outer middleware", got)
@@ -145,8 +145,8 @@ func TestNew_RestoresRequest(t *testing.T) {
 // A handler may pass *gin.Context as its context, as Gin's users do.
 func TestGinContext_Reenters(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	s := newServer(t)
 	lock := New(locks, Config{Key: keyfuncs.PathValue("id")})
 	s.engine.GET("/orders/:id", lock, lock, func(c *gin.Context) {
 		timed, cancel := context.WithTimeout(c, time.Minute)
@@ -177,7 +177,7 @@ func TestGinContext_Reenters(t *testing.T) {
 func TestGinContext_Ends(t *testing.T) {
 	t.Parallel()
 	waits, ended := make(chan struct{}), make(chan error)
-	locks := locktest.New(t, func(opts *core.Options) {
+	locks := locktest.NewLocks(t, func(opts *core.Options) {
 		opts.Observer = core.Observer{Waiting: func(context.Context, core.Event) { waits <- struct{}{} }}
 	})
 	t.Cleanup(func() {
@@ -185,8 +185,8 @@ func TestGinContext_Ends(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	locktest.Hold(t, locks, "wanted")
-	s := serve(t)
+	locktest.MustHold(t, locks, "wanted")
+	s := newServer(t)
 	wait := func(c *gin.Context) {
 		_, err := locks.Lock("wanted").Acquire(c, core.AcquireOptions{WaitTime: -1})
 		ended <- err
@@ -230,8 +230,8 @@ func TestGinContext_Ends(t *testing.T) {
 // A handler between two guards has the lock of the outer one, before and after the inner one.
 func TestNew_Nested(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	s := newServer(t)
 	wantLock := func(c *gin.Context, name string) {
 		if lease, ok := guard.LeaseFrom(c); !ok || lease.Name() != name {
 			t.Errorf("the lease is %v, %v; want that of %s", lease, ok, name)
@@ -248,17 +248,17 @@ func TestNew_Nested(t *testing.T) {
 // The catch-all of other frameworks has no leading slash.
 func TestNew_CatchAllWithoutSlash(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.engine.GET("/files/*rest", New(locktest.New(t), Config{Key: keyfuncs.PathValue("rest")}), answerLock)
+	s := newServer(t)
+	s.engine.GET("/files/*rest", New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("rest")}), answerLock)
 	s.Want("GET", "/files/x/y", 200, "reqlock:x/y")
-	s.engine.GET("/u/:id/*all", New(locktest.New(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), answerLock)
+	s.engine.GET("/u/:id/*all", New(locktest.NewLocks(t), Config{Key: keyfuncs.Join(keyfuncs.PathValue("id"), keyfuncs.PathValue("all"))}), answerLock)
 	s.Want("GET", "/u/1/%61", 200, "reqlock:1:a")
 }
 
 func TestNew_HandleContext(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	locks := locktest.New(t)
+	s := newServer(t)
+	locks := locktest.NewLocks(t)
 	s.engine.Use(New(locks, Config{Keys: []keyfuncs.Func{keyfuncs.Const("same for both"), keyfuncs.Pattern()}, Name: guard.Exact}))
 	s.engine.GET("/old/:id", func(c *gin.Context) {
 		request := c.Request
@@ -289,8 +289,8 @@ func TestNew_HandleContext(t *testing.T) {
 // lease.
 func TestGinContext_CopyOutlivesRequest(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	s := newServer(t)
 	answered, seen := make(chan struct{}), make(chan string)
 	s.engine.GET("/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), func(c *gin.Context) {
 		kept := c.Copy()
@@ -312,8 +312,8 @@ func TestGinContext_CopyOutlivesRequest(t *testing.T) {
 // Gin sends an answer without a body after all middleware, when the lock is released.
 func TestNew_StatusWithoutBody(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k")})
+	s := newServer(t)
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k")})
 	s.engine.DELETE("/status", lock, func(c *gin.Context) { c.Status(http.StatusNoContent) })
 	s.engine.DELETE("/abort", lock, func(c *gin.Context) { c.AbortWithStatus(http.StatusTeapot) })
 	for range 3 {
@@ -324,8 +324,8 @@ func TestNew_StatusWithoutBody(t *testing.T) {
 
 func TestNew_PooledContextsKeepNothing(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
-	s := serve(t)
+	locks := locktest.NewLocks(t)
+	s := newServer(t)
 	s.engine.GET("/locked/:id", New(locks, Config{Key: keyfuncs.PathValue("id")}), answerLock)
 	s.engine.GET("/free/:id", func(c *gin.Context) {
 		_, held := guard.LeaseFrom(c)
@@ -339,9 +339,9 @@ func TestNew_PooledContextsKeepNothing(t *testing.T) {
 
 func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	outcomes := make(chan guard.Outcome, 1)
-	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("how"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("how"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
 	s.engine.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.Status(500) }), func(c *gin.Context) {
 		c.Next()
 		if len(c.Errors) > 0 && !c.Writer.Written() {

@@ -26,13 +26,13 @@ var once = idempotency.Config{Scope: idempotency.ScopeGlobal}
 // TestIdempotent_Replays has each of the ways in which Gin answers.
 func TestIdempotent_Replays(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	file := filepath.Join(t.TempDir(), "file.txt")
 	if err := os.WriteFile(file, []byte("a file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var runs atomic.Int64
-	chain := s.engine.Group("/", Idempotent(locktest.New(t), once), func(*gin.Context) { runs.Add(1) })
+	chain := s.engine.Group("/", Idempotent(locktest.NewLocks(t), once), func(*gin.Context) { runs.Add(1) })
 	for name, test := range map[string]struct {
 		status int
 		body   string
@@ -74,11 +74,11 @@ func TestIdempotent_Replays(t *testing.T) {
 	} {
 		chain.POST("/"+name, test.handle)
 		runs.Store(0)
-		first := s.Pay("/"+name, name)
+		first := s.PostWithKey("/"+name, name)
 		if first.Status != test.status || first.Body != test.body {
 			t.Errorf("%s: answer %d %q, want %d %q", name, first.Status, first.Body, test.status, test.body)
 		}
-		again := s.Pay("/"+name, name)
+		again := s.PostWithKey("/"+name, name)
 		first.Header.Set("Idempotent-Replayed", "true")
 		if !again.Equal(first) {
 			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
@@ -92,7 +92,7 @@ func TestIdempotent_Replays(t *testing.T) {
 // Outer middleware sees the answer in Gin's own writer, which is restored.
 func TestIdempotent_RestoresWriter(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	var seen []string
 	s.engine.Use(func(c *gin.Context) {
 		own := c.Writer
@@ -104,7 +104,7 @@ func TestIdempotent_RestoresWriter(t *testing.T) {
 		}()
 		c.Next()
 	}, gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
-	s.engine.POST("/:do", Idempotent(locktest.New(t), once), func(c *gin.Context) {
+	s.engine.POST("/:do", Idempotent(locktest.NewLocks(t), once), func(c *gin.Context) {
 		switch c.Param("do") {
 		case "status":
 			c.Status(http.StatusAccepted)
@@ -132,7 +132,7 @@ func TestIdempotent_RestoresWriter(t *testing.T) {
 		{"/half", "half", 201, "201 4 true"},
 	} {
 		seen = nil
-		if a := s.Pay(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
+		if a := s.PostWithKey(test.path, "k"+test.path[1:]); a.Status != test.status || a.Body != test.body {
 			t.Errorf("%s: answer %d %q, want %d %q", test.path, a.Status, a.Body, test.status, test.body)
 		}
 		if len(seen) != 1 || seen[0] != test.seen {
@@ -144,7 +144,7 @@ func TestIdempotent_RestoresWriter(t *testing.T) {
 // Gin's handlers leave errors to middleware, which answers after they return.
 func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	answers := func(c *gin.Context) {
 		c.Next()
 		if len(c.Errors) > 0 && !c.Writer.Written() {
@@ -156,7 +156,7 @@ func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 	outcomes := make(chan guard.Outcome, 10)
 	cfg := once
 	cfg.Observe = func(_ *http.Request, o guard.Outcome) { outcomes <- o }
-	idempotent := Idempotent(locktest.New(t), cfg)
+	idempotent := Idempotent(locktest.NewLocks(t), cfg)
 	counts := func(*gin.Context) { runs.Add(1) }
 	for name, test := range map[string]struct {
 		status int
@@ -176,7 +176,7 @@ func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 		s.engine.POST(path, test.chain...)
 		runs.Store(0)
 		for range 2 {
-			if a := s.Pay(path, path[1:]); a.Status != test.status || a.Body != test.body {
+			if a := s.PostWithKey(path, path[1:]); a.Status != test.status || a.Body != test.body {
 				t.Errorf("%s: answer %d %q, want %d %q", name, a.Status, a.Body, test.status, test.body)
 			}
 		}
@@ -192,12 +192,12 @@ func TestIdempotent_ErrorsForMiddleware(t *testing.T) {
 
 func TestIdempotent_Stream(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	var runs atomic.Int64
 	cfg := once
 	done := make(chan struct{}, 10)
 	cfg.Observe = func(*http.Request, guard.Outcome) { done <- struct{}{} }
-	s.engine.POST("/stream", Idempotent(locktest.New(t), cfg), func(c *gin.Context) {
+	s.engine.POST("/stream", Idempotent(locktest.NewLocks(t), cfg), func(c *gin.Context) {
 		n := runs.Add(0)
 		c.Stream(func(io.Writer) bool {
 			n++
@@ -206,19 +206,19 @@ func TestIdempotent_Stream(t *testing.T) {
 		})
 		runs.Add(1)
 	})
-	if a := s.Pay("/stream", "k"); a.Status != 200 || strings.Count(a.Body, "event:n") != 3 {
+	if a := s.PostWithKey("/stream", "k"); a.Status != 200 || strings.Count(a.Body, "event:n") != 3 {
 		t.Errorf("answer %v, want three events", a)
 	}
 	<-done
-	if a := s.Pay("/stream", "k"); a.Status != 409 || !strings.Contains(a.Body, "not-replayable") || runs.Load() != 1 {
+	if a := s.PostWithKey("/stream", "k"); a.Status != 409 || !strings.Contains(a.Body, "not-replayable") || runs.Load() != 1 {
 		t.Errorf("the repeat gets %v after %d runs, want 409 not-replayable after one", a, runs.Load())
 	}
 }
 
 func TestIdempotent_HijackAfterBody(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.engine.POST("/", Idempotent(locktest.New(t), once), func(c *gin.Context) {
+	s := newServer(t)
+	s.engine.POST("/", Idempotent(locktest.NewLocks(t), once), func(c *gin.Context) {
 		c.String(200, "body")
 		if _, _, err := c.Writer.Hijack(); !errors.Is(err, errAlreadyWritten) {
 			t.Errorf("Hijack: %v", err)
@@ -227,10 +227,10 @@ func TestIdempotent_HijackAfterBody(t *testing.T) {
 			t.Error("Pusher returns one on HTTP/1")
 		}
 	})
-	if a := s.Pay("/", "k"); a.Status != 200 || a.Body != "body" {
+	if a := s.PostWithKey("/", "k"); a.Status != 200 || a.Body != "body" {
 		t.Errorf("answer %v, want 200 body", a)
 	}
-	if a := s.Pay("/", "k"); a.Header.Get("Idempotent-Replayed") != "true" {
+	if a := s.PostWithKey("/", "k"); a.Header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("the repeat gets %v, want a replay", a)
 	}
 }
@@ -238,8 +238,8 @@ func TestIdempotent_HijackAfterBody(t *testing.T) {
 // A handler may pass *gin.Context as its context.
 func TestIdempotent_GinContext(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.engine.POST("/:id", Idempotent(locktest.New(t), once), func(c *gin.Context) {
+	s := newServer(t)
+	s.engine.POST("/:id", Idempotent(locktest.NewLocks(t), once), func(c *gin.Context) {
 		key, _ := idempotency.KeyFrom(c)
 		if idempotency.DownstreamKey(c, "a") != idempotency.DownstreamKey(c.Request.Context(), "a") {
 			t.Error("DownstreamKey depends on which of the two contexts it gets")
@@ -248,7 +248,7 @@ func TestIdempotent_GinContext(t *testing.T) {
 		c.String(200, key)
 	})
 	for range 2 {
-		if a := s.Pay("/1", `"k"`); a.Body != "k" || a.Replayed() {
+		if a := s.PostWithKey("/1", `"k"`); a.Body != "k" || a.Replayed() {
 			t.Errorf("answer %v, want the key from a run", a)
 		}
 	}
@@ -257,9 +257,9 @@ func TestIdempotent_GinContext(t *testing.T) {
 // HandleContext sends its answer past the middleware of the first route.
 func TestIdempotent_HandleContext(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
+	s := newServer(t)
 	var runs atomic.Int64
-	s.engine.Use(Idempotent(locktest.New(t), once))
+	s.engine.Use(Idempotent(locktest.NewLocks(t), once))
 	s.engine.POST("/old/:status", func(c *gin.Context) {
 		c.Request.URL.Path = "/new/" + c.Param("status")
 		s.engine.HandleContext(c)
@@ -276,7 +276,7 @@ func TestIdempotent_HandleContext(t *testing.T) {
 		{"/old/200", 200, "new 1"}, {"/old/200", 409, "not-replayable"}, {"/new/200", 200, "new 1"},
 		{"/old/500", 500, "new 2"}, {"/old/500", 500, "new 3"},
 	} {
-		if a := s.Pay(test.path, "k"+test.path[5:]); a.Status != test.status || !strings.Contains(a.Body, test.body) {
+		if a := s.PostWithKey(test.path, "k"+test.path[5:]); a.Status != test.status || !strings.Contains(a.Body, test.body) {
 			t.Errorf("%s: answer %v, want %d %q", test.path, a, test.status, test.body)
 		}
 	}
@@ -303,7 +303,7 @@ func TestIdempotent_WritesBeforeHandleContext(t *testing.T) {
 			var log bytes.Buffer
 			cfg := once
 			cfg.MaxResponseBody, cfg.Logger = 4, slog.New(slog.NewTextHandler(&log, nil))
-			engine, locks := gin.New(), locktest.New(t)
+			engine, locks := gin.New(), locktest.NewLocks(t)
 			engine.Use(gin.CustomRecoveryWithWriter(io.Discard, func(*gin.Context, any) {}))
 			once := Idempotent(locks, cfg)
 			for _, route := range []string{"/one/:id", "/two/:id"} {
@@ -343,8 +343,8 @@ func TestIdempotent_WritesBeforeHandleContext(t *testing.T) {
 
 func TestIdempotent_Unmatched(t *testing.T) {
 	t.Parallel()
-	s := serve(t)
-	s.engine.Use(Idempotent(locktest.New(t), once))
+	s := newServer(t)
+	s.engine.Use(Idempotent(locktest.NewLocks(t), once))
 	s.engine.POST("/here", func(c *gin.Context) { c.String(200, "here") })
 	s.Want(http.MethodPost, "/there", 404, "404")
 	s.Want(http.MethodPost, "/here", 400, "key-missing")

@@ -35,10 +35,10 @@ var manyEntries = 10_000
 func TestHandleContext_ManyReEntries(t *testing.T) {
 	t.Parallel()
 	for name, middleware := range map[string]gin.HandlerFunc{
-		"one lock":        New(locktest.New(t), Config{Key: keyfuncs.Const("k")}),
-		"a lock of each":  New(locktest.New(t), Config{Key: keyfuncs.PathValue("count")}),
-		"with MaxHold":    New(locktest.New(t), Config{Key: keyfuncs.PathValue("count"), MaxHold: time.Hour}),
-		"idempotency key": Idempotent(locktest.New(t), idempotency.Config{Scope: idempotency.ScopeGlobal}),
+		"one lock":        New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k")}),
+		"a lock of each":  New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("count")}),
+		"with MaxHold":    New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("count"), MaxHold: time.Hour}),
+		"idempotency key": Idempotent(locktest.NewLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := func(entries int) int64 {

@@ -37,7 +37,7 @@ func TestFromFile(t *testing.T) {
 		{"method": "PUT", "pattern": "/pay", "idempotency": {"scope": "{user}"}},
 		{"method": "POST", "pattern": "/both/{id}", "key": "{path.id}", "idempotency": {"scope": "global"}}
 	]}`)
-	locks, runs := locktest.New(t), 0
+	locks, runs := locktest.NewLocks(t), 0
 	quiet := slog.New(slog.DiscardHandler)
 	file, err := FromFile(locks, path, routes.Options{Logger: quiet, Sources: map[string]keyfuncs.Func{"user": keyfuncs.Header("X-User")}})
 	if err != nil {
@@ -60,34 +60,34 @@ func TestFromFile(t *testing.T) {
 	for _, pattern := range []string{"POST /orders/{id}", "PUT /orders/{id}", "POST /pay", "PUT /pay", "POST /both/{id}"} {
 		mux.Handle(pattern, handler)
 	}
-	outside := locktest.Serve(t, file.Wrap(mux))
-	s := locktest.Serve(t, mux)
+	outside := locktest.NewServer(t, file.Wrap(mux))
+	s := locktest.NewServer(t, mux)
 
 	outside.Want("POST", "/orders/42", 500, "misconfigured")
-	locktest.Hold(t, locks, "reqlock:order:1")
+	locktest.MustHold(t, locks, "reqlock:order:1")
 	s.Want("POST", "/orders/1", 409, "locked")
 	s.Want("PUT", "/orders/1", 200, "no lock 1")
 	s.Want("POST", "/orders/42", 200, "reqlock:order:42 2")
 
 	anna := func(r *http.Request) { r.Header.Set("X-User", "anna") }
-	first, again := s.Pay("/pay", "k", anna), s.Pay("/pay", "k", anna)
+	first, again := s.PostWithKey("/pay", "k", anna), s.PostWithKey("/pay", "k", anna)
 	if first.Status != 200 || again.Body != first.Body || !again.Replayed() {
 		t.Errorf("payment %v, then %v, want a replay", first, again)
 	}
 	put := func(r *http.Request) { r.Method = "PUT" }
-	if a, again := s.Pay("/pay", "k3", anna, put), s.Pay("/pay", "k3", anna, put); a.Status != 200 || !again.Replayed() {
+	if a, again := s.PostWithKey("/pay", "k3", anna, put), s.PostWithKey("/pay", "k3", anna, put); a.Status != 200 || !again.Replayed() {
 		t.Errorf("PUT %v, then %v, want a replay", a, again)
 	}
-	if a := s.Pay("/pay", "k"); a.Status != 400 {
+	if a := s.PostWithKey("/pay", "k"); a.Status != 400 {
 		t.Errorf("without a user: %v", a)
 	}
-	locktest.Hold(t, locks, "reqlock:held")
-	if a := s.Pay("/both/held", "k"); a.Status != 409 {
+	locktest.MustHold(t, locks, "reqlock:held")
+	if a := s.PostWithKey("/both/held", "k"); a.Status != 409 {
 		t.Errorf("with the lock held: %v", a)
 	}
-	first = s.Pay("/both/1", "k2")
-	locktest.Hold(t, locks, "reqlock:1")
-	if again = s.Pay("/both/1", "k2"); first.Status != 200 || !again.Replayed() {
+	first = s.PostWithKey("/both/1", "k2")
+	locktest.MustHold(t, locks, "reqlock:1")
+	if again = s.PostWithKey("/both/1", "k2"); first.Status != 200 || !again.Replayed() {
 		t.Errorf("with both: %v, then %v", first, again)
 	}
 
@@ -110,11 +110,11 @@ func TestFromFile(t *testing.T) {
 
 // routed serves a file of one row, POST pattern with the key k, whose route mount adds to a router.
 // It returns the log as well.
-func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handler) http.Handler) (*locktest.Site, *File, *bytes.Buffer) {
+func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handler) http.Handler) (*locktest.Server, *File, *bytes.Buffer) {
 	t.Helper()
 	log := new(bytes.Buffer)
 	path := configFile(t, `{"routes": [{"method": "POST", "pattern": "`+pattern+`", "key": "k"}]}`)
-	file, err := FromFile(locktest.New(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	file, err := FromFile(locktest.NewLocks(t), path, routes.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handl
 			t.Error(err)
 		}
 	})
-	return locktest.Serve(t, mount(file, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return locktest.NewServer(t, mount(file, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := "no lock"
 		if lease, ok := guard.LeaseFrom(r.Context()); ok {
 			name = lease.Name()
@@ -240,7 +240,7 @@ func TestFromFile_Mistake(t *testing.T) {
 	t.Parallel()
 	path := configFile(t, `{"routes": [{"pattern": "/x", "idempotency": {"scope": "global", "route": "/pay/{id}"}}]}`)
 	want := "reqlock: routes: " + path + ":1:13: reqlock: idempotency: invalid Config: "
-	if _, err := FromFile(locktest.New(t), path, routes.Options{}); err == nil || err.Error()[:len(want)] != want {
+	if _, err := FromFile(locktest.NewLocks(t), path, routes.Options{}); err == nil || err.Error()[:len(want)] != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
 // No middleware takes these handlers.
 func TestNew_InvalidHandler(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	for name, middleware := range map[string]func(http.Handler) http.Handler{
 		"New":        New(locks, Config{Key: keyfuncs.Const("k")}),
 		"Idempotent": Idempotent(locks, idempotency.Config{Scope: idempotency.ScopeGlobal}),
@@ -44,7 +44,7 @@ func TestNew_AroundMux(t *testing.T) {
 	var text bytes.Buffer
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /orders/{id}", func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
-	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	w := httptest.NewRecorder()
 	lock(mux).ServeHTTP(w, httptest.NewRequest("GET", "/orders/42", nil))
 	if w.Code != 500 || !strings.Contains(w.Body.String(), "urn:reqlock:problem:misconfigured") || strings.Contains(w.Body.String(), "mux") {
@@ -63,7 +63,7 @@ func TestNew_AroundMuxByHeader(t *testing.T) {
 		lease, ok := guard.LeaseFrom(r.Context())
 		fmt.Fprint(w, ok, lease.Name(), r.PathValue("id"), r.Pattern)
 	})
-	lock := New(locktest.New(t), Config{Key: keyfuncs.Header("X-Tenant")})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.Header("X-Tenant")})
 	r, w := httptest.NewRequest("GET", "/orders/42", nil), httptest.NewRecorder()
 	r.Header.Set("X-Tenant", "acme")
 	lock(mux).ServeHTTP(w, r)
@@ -75,7 +75,7 @@ func TestNew_AroundMuxByHeader(t *testing.T) {
 func TestNew_SameWriter(t *testing.T) {
 	t.Parallel()
 	var given http.ResponseWriter = httptest.NewRecorder()
-	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k"), BufferBody: 10, MaxHold: 1e9})
 	ran := false
 	lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ran = true
@@ -92,7 +92,7 @@ func TestNew_SameWriter(t *testing.T) {
 func TestNew_OutcomeStatus(t *testing.T) {
 	t.Parallel()
 	outcomes := make(chan guard.Outcome, 2)
-	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k"), Observe: func(_ *http.Request, o guard.Outcome) { outcomes <- o }})
 	created := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
 	panics := lock(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -137,7 +137,7 @@ func (w unwraps) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func TestNew_MaxHoldLoggedOncePerRoute(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
-	lock := New(locktest.New(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.Const("k"), MaxHold: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&text, nil))})
 	mux := http.NewServeMux()
 	overdue := lock(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	mux.Handle("POST /orders/{id}/pay", overdue)

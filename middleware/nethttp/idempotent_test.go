@@ -55,9 +55,9 @@ func TestIdempotent_MountedTwice(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var runs atomic.Int64
-			s := locktest.Serve(t, mount(locktest.New(t), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runs.Add(1)) })))
+			s := locktest.NewServer(t, mount(locktest.NewLocks(t), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runs.Add(1)) })))
 			for i, path := range []string{"/v1/pay", "/v2/pay", "/v1/pay", "/v2/pay"} {
-				if a, want := s.Pay(path, "k"), fmt.Sprint(i%2+1); a.Status != 200 || a.Body != want {
+				if a, want := s.PostWithKey(path, "k"), fmt.Sprint(i%2+1); a.Status != 200 || a.Body != want {
 					t.Errorf("request %d, to %s: answer %v, want 200 %q", i, path, a, want)
 				}
 			}
@@ -70,15 +70,15 @@ func TestIdempotent_MountedTwice(t *testing.T) {
 func TestIdempotent_PrefixMovesIntoPattern(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
-	handler := Idempotent(locktest.New(t), once())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.Add(1) }))
+	handler := Idempotent(locktest.NewLocks(t), once())(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { runs.Add(1) }))
 	inner, stripped, whole := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
 	inner.Handle("/pay/{id}", handler)
 	stripped.Handle("/v1/", http.StripPrefix("/v1", inner))
 	whole.Handle("POST /v1/pay/{payment}", handler)
-	before, after := locktest.Serve(t, stripped), locktest.Serve(t, whole)
+	before, after := locktest.NewServer(t, stripped), locktest.NewServer(t, whole)
 	for i, path := range []string{"/v1/pay/1", "/v1/pay/a%2Fb"} {
-		for _, s := range []*locktest.Site{before, after, before} {
-			if a := s.Pay(path, path); a.Status != 200 || runs.Load() != int64(i+1) {
+		for _, s := range []*locktest.Server{before, after, before} {
+			if a := s.PostWithKey(path, path); a.Status != 200 || runs.Load() != int64(i+1) {
 				t.Errorf("%s: answer %v after %d runs, want 200 after %d", path, a, runs.Load(), i+1)
 			}
 		}
@@ -89,10 +89,10 @@ func TestIdempotent_PrefixMovesIntoPattern(t *testing.T) {
 // send.
 func TestIdempotent_InnerWithoutKey(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	inner := idempotency.Config{Scope: idempotency.ScopeGlobal, Header: "X-Token", Optional: true}
 	var runs atomic.Int64
-	s := locktest.Serve(t, Idempotent(locks, once())(Idempotent(locks, inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := locktest.NewServer(t, Idempotent(locks, once())(Idempotent(locks, inner)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if key, ok := idempotency.KeyFrom(r.Context()); key != "k" || !ok {
 			t.Errorf("KeyFrom = %q, %v; want the outer key k", key, ok)
 		}
@@ -102,8 +102,8 @@ func TestIdempotent_InnerWithoutKey(t *testing.T) {
 		idempotency.NoStore(r.Context())
 		runs.Add(1)
 	}))))
-	s.Pay("/", "k")
-	if s.Pay("/", "k"); runs.Load() != 2 {
+	s.PostWithKey("/", "k")
+	if s.PostWithKey("/", "k"); runs.Load() != 2 {
 		t.Errorf("the handler ran %d times after NoStore, want 2", runs.Load())
 	}
 }
@@ -112,16 +112,16 @@ func TestIdempotent_InnerWithoutKey(t *testing.T) {
 // net/http guesses one, for repeats as well.
 func TestIdempotent_GuessedType(t *testing.T) {
 	t.Parallel()
-	h := Idempotent(locktest.New(t), once())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := Idempotent(locktest.NewLocks(t), once())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Del("Content-Type")
 		_, _ = io.WriteString(w, "<html>")
 	}))
-	s := locktest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := locktest.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		h.ServeHTTP(w, r)
 	}))
 	for range 2 {
-		if a := s.Pay("/", "k"); a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		if a := s.PostWithKey("/", "k"); a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 			t.Errorf("answer %v, want text/html", a)
 		}
 	}
@@ -140,7 +140,7 @@ func TestIdempotent_StoreOfHijacked(t *testing.T) {
 			ended := make(chan struct{}, 2)
 			cfg := once()
 			cfg.Store = func(_ int, header http.Header) bool { header.Set("X-Mine", "1"); return true }
-			h := Idempotent(locktest.New(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := Idempotent(locktest.NewLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				conn, _, err := http.NewResponseController(w).Hijack()
 				if err != nil {
 					t.Errorf("Hijack: %v", err)
@@ -149,15 +149,15 @@ func TestIdempotent_StoreOfHijacked(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
 				_ = conn.Close()
 			}))
-			s := locktest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s := locktest.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				h.ServeHTTP(wrap(w), r)
 				ended <- struct{}{}
 			}))
-			if a := s.Pay("/", "k"); a.Status != http.StatusNoContent {
+			if a := s.PostWithKey("/", "k"); a.Status != http.StatusNoContent {
 				t.Errorf("answer %v, want 204", a)
 			}
 			<-ended // the handler has answered before it returns
-			if a := s.Pay("/", "k"); a.Status != http.StatusConflict || !strings.Contains(a.Body, "not-replayable") {
+			if a := s.PostWithKey("/", "k"); a.Status != http.StatusConflict || !strings.Contains(a.Body, "not-replayable") {
 				t.Errorf("repeat: answer %v, want 409 not-replayable", a)
 			}
 		})
@@ -168,7 +168,7 @@ func TestIdempotent_StoreOfHijacked(t *testing.T) {
 // net.ErrClosed is a client that hung up, anything else ends the handler's context as well.
 func TestIdempotent_HangUpWithCause(t *testing.T) {
 	t.Parallel()
-	middleware := Idempotent(locktest.New(t), once())
+	middleware := Idempotent(locktest.NewLocks(t), once())
 	other := errors.New("other")
 	for range 20 { // another goroutine notices the end, maybe late
 		for _, cause := range []error{fmt.Errorf("closed by the client: %w", net.ErrClosed), other} {
@@ -201,8 +201,8 @@ func TestIdempotent_GoClientResends(t *testing.T) {
 	var requests, runs atomic.Int64
 	cfg := once()
 	cfg.Optional = true
-	h := Idempotent(locktest.New(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runs.Add(1)) }))
-	s := locktest.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := Idempotent(locktest.NewLocks(t), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, runs.Add(1)) }))
+	s := locktest.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			return
 		}
@@ -212,12 +212,12 @@ func TestIdempotent_GoClientResends(t *testing.T) {
 		}
 	}))
 	s.Want("GET", "/", 200, "") // the Transport resends only on a connection that was used before
-	if a := s.Pay("/", "k"); a.Body != "1" || !a.Replayed() || requests.Load() != 2 {
+	if a := s.PostWithKey("/", "k"); a.Body != "1" || !a.Replayed() || requests.Load() != 2 {
 		t.Errorf("with a key: answer %v to %d requests, want the replay to the second", a, requests.Load())
 	}
 	requests.Store(0)
 	s.Want("GET", "/", 200, "")
-	if response, err := s.Client.Do(s.Request("POST", "/", "{}")); err == nil || requests.Load() != 1 {
+	if response, err := s.Client.Do(s.NewRequest("POST", "/", "{}")); err == nil || requests.Load() != 1 {
 		t.Errorf("without a key: answer %v to %d requests, want an error after one", response, requests.Load())
 	}
 }
@@ -226,7 +226,7 @@ func TestIdempotent_GoClientResends(t *testing.T) {
 // maintenance takes, and one that a batch takes for its items: neither is a mistake to log.
 func TestIdempotent_LockAroundRouter(t *testing.T) {
 	t.Parallel()
-	locks, log := locktest.New(t), new(bytes.Buffer)
+	locks, log := locktest.NewLocks(t), new(bytes.Buffer)
 	cfg := once()
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
 	lock := New(locks, Config{Key: keyfuncs.Const("all"), Mode: guard.ModeRead})
@@ -237,9 +237,9 @@ func TestIdempotent_LockAroundRouter(t *testing.T) {
 		item.URL.Path = "/pay"
 		mux.ServeHTTP(w, item)
 	})))
-	s := locktest.Serve(t, lock(mux))
+	s := locktest.NewServer(t, lock(mux))
 	for i, path := range []string{"/pay", "/pay", "/batch"} {
-		if a := s.Pay(path, "k"); a.Body != "paid" || a.Replayed() != (i > 0) {
+		if a := s.PostWithKey(path, "k"); a.Body != "paid" || a.Replayed() != (i > 0) {
 			t.Errorf("request %d: %v", i, a)
 		}
 	}

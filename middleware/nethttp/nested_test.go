@@ -18,7 +18,7 @@ import (
 // once, with a guard around the batch and without.
 func TestIdempotent_Batch(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	for name, around := range map[string]func(http.Handler) http.Handler{
 		"guarded":   New(locks, Config{Key: keyfuncs.Const("order")}),
 		"unguarded": func(h http.Handler) http.Handler { return h },
@@ -50,7 +50,7 @@ func TestIdempotent_Batch(t *testing.T) {
 				}
 				items.Wait()
 			})))
-			if a := locktest.Serve(t, mux).Pay("/batch", name); a.Status != http.StatusOK {
+			if a := locktest.NewServer(t, mux).PostWithKey("/batch", name); a.Status != http.StatusOK {
 				t.Errorf("answer %v", a)
 			}
 			if n := runs.Load(); n != 1 {
@@ -75,7 +75,7 @@ func (c *lookups) Value(key any) any {
 // whatever they lock. Otherwise each guard would add the contexts of all others to its own cost.
 func TestNew_NestedLookups(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 	for name, middleware := range map[string]func(level int) func(http.Handler) http.Handler{
 		"one name": func(int) func(http.Handler) http.Handler { return New(locks, Config{Key: keyfuncs.Const("k")}) },
 		"other names": func(level int) func(http.Handler) http.Handler {

@@ -16,7 +16,7 @@ func TestWithRoute(t *testing.T) {
 		lease, _ := guard.LeaseFrom(r.Context())
 		fmt.Fprintf(w, "%s %s %s", lease.Name(), r.Pattern, r.PathValue("id"))
 	})
-	lock := New(locktest.New(t), Config{Key: keyfuncs.PathValue("id")})
+	lock := New(locktest.NewLocks(t), Config{Key: keyfuncs.PathValue("id")})
 	match := func(r *http.Request) (string, map[string]string) {
 		if r.URL.Path == "/elsewhere" {
 			return "", nil
@@ -25,7 +25,7 @@ func TestWithRoute(t *testing.T) {
 	}
 	mux := http.NewServeMux() // an outer router that has matched another pattern
 	mux.Handle("GET /{path...}", WithRoute(match)(lock(handler)))
-	s := locktest.Serve(t, mux)
+	s := locktest.NewServer(t, mux)
 	s.Want("GET", "/orders/42", 200, "reqlock:42 /orders/{id} 42")
 	s.Want("GET", "/elsewhere", 500, "misconfigured")
 	locktest.WantPanic(t, "WithRoute(nil): want a function", func() { WithRoute(nil) })

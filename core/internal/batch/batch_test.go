@@ -8,15 +8,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-	"weak"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core/internal/lua"
-	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -50,7 +47,7 @@ func (s *server) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPip
 }
 
 func (s *server) exchange(ctx context.Context, cmds []redis.Cmder) error {
-	f := &sending{ctx, cmds, onStack("(*Batcher).Do"), make(chan error)}
+	f := &sending{ctx, cmds, isOnStack("(*Batcher).Do"), make(chan error)}
 	s.mu.Lock()
 	s.flights = append(s.flights, f)
 	s.sent += len(cmds)
@@ -58,8 +55,8 @@ func (s *server) exchange(ctx context.Context, cmds []redis.Cmder) error {
 	return <-f.done
 }
 
-// onStack reports whether a function of that name is running on this goroutine.
-func onStack(name string) bool {
+// isOnStack reports whether a function of that name is running on this goroutine.
+func isOnStack(name string) bool {
 	stack := make([]byte, 1<<16)
 	return strings.Contains(string(stack[:runtime.Stack(stack, false)]), name+"(")
 }
@@ -110,8 +107,8 @@ func (s *server) answerAll() {
 	}
 }
 
-// A bench is a batcher in front of a server.
-type bench struct {
+// A batchFixture is a batcher in front of a server.
+type batchFixture struct {
 	*Batcher
 	*server
 	t *testing.T
@@ -122,41 +119,42 @@ const timeout = time.Minute
 // one returns the client of a single server, as core passes it.
 func one(rdb *redis.Client) redisclient.Client { return redisclient.Client{UniversalClient: rdb} }
 
-// onClock runs a test on a fake clock. Afterwards it answers everything and waits for all
+// withFakeClock runs a test on a fake clock. Afterwards it answers everything and waits for all
 // goroutines.
-func onClock(t *testing.T, test func(b *bench)) {
+func withFakeClock(t *testing.T, test func(fx *batchFixture)) {
 	t.Helper()
-	onClockWith(t, Config{}, test)
+	withFakeClockAnd(t, Config{}, test)
 }
 
-// onClockWith is onClock with a given Config, of which it sets the client and the timeout.
-func onClockWith(t *testing.T, cfg Config, test func(b *bench)) {
+// withFakeClockAnd is withFakeClock with a given Config, of which it sets the client and the
+// timeout.
+func withFakeClockAnd(t *testing.T, cfg Config, test func(fx *batchFixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-		b := &bench{server: new(server), t: t}
-		rdb.AddHook(b.server)
+		fx := &batchFixture{server: new(server), t: t}
+		rdb.AddHook(fx.server)
 		cfg.Redis, cfg.Timeout = one(rdb), timeout
-		b.Batcher = New(cfg)
-		test(b)
-		b.answerAll()
-		b.Close()
+		fx.Batcher = New(cfg)
+		test(fx)
+		fx.answerAll()
+		fx.Close()
 		_ = rdb.Close()
 	})
 }
 
 // calls sends n calls. The server answers each with its key.
-func (b *bench) calls(n int) []*Call {
+func (fx *batchFixture) calls(n int) []*Call {
 	calls := make([]*Call, n)
 	for i := range calls {
 		calls[i] = newCall(fmt.Sprint("key ", i))
-		b.Send(calls[i], time.Now())
+		fx.Send(calls[i], time.Now())
 	}
 	return calls
 }
 
-// pass advances the clock and lets everything due by then happen.
-func pass(d time.Duration) {
+// sleep advances the clock and lets everything due by then happen.
+func sleep(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -166,25 +164,25 @@ func newCall(key string) *Call {
 }
 
 // wantSizes fails the test unless these are the sizes of the flights.
-func (b *bench) wantSizes(what string, want ...int) {
-	b.t.Helper()
-	if got := b.sizes(); !slices.Equal(got, want) {
-		b.t.Fatalf("%s: in flight: %v, want %v", what, got, want)
+func (fx *batchFixture) wantSizes(what string, want ...int) {
+	fx.t.Helper()
+	if got := fx.sizes(); !slices.Equal(got, want) {
+		fx.t.Fatalf("%s: in flight: %v, want %v", what, got, want)
 	}
 }
 
 // wantReplies fails the test unless each call got its key as its one reply.
-func (b *bench) wantReplies(calls []*Call) {
-	b.t.Helper()
+func (fx *batchFixture) wantReplies(calls []*Call) {
+	fx.t.Helper()
 	synctest.Wait()
 	for _, c := range calls {
 		select {
 		case r := <-c.Reply:
 			if r.Err != nil || r.Value != c.Key() {
-				b.t.Fatalf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
+				fx.t.Fatalf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 			}
 		default:
-			b.t.Fatalf("%s: no reply", c.Key())
+			fx.t.Fatalf("%s: no reply", c.Key())
 		}
 	}
 }
@@ -204,43 +202,43 @@ func wantErr(t *testing.T, c *Call, want error) {
 
 // A lone call never waits for others, and the first few do not wait for each other.
 func TestLane_LoneCallerNeverWaits(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		began := time.Now()
 		for range 100 {
-			calls := b.calls(1)
-			b.wantSizes("a lone call", 1)
-			b.answer(nil)
-			b.wantReplies(calls)
+			calls := fx.calls(1)
+			fx.wantSizes("a lone call", 1)
+			fx.answer(nil)
+			fx.wantReplies(calls)
 		}
-		few := b.calls(4)
-		b.wantSizes("a few", 1, 1, 1, 1)
+		few := fx.calls(4)
+		fx.wantSizes("a few", 1, 1, 1, 1)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("calls waited %v, want 0", took)
 		}
-		b.answerAll()
-		b.wantReplies(few)
+		fx.answerAll()
+		fx.wantReplies(few)
 	})
 }
 
 // Beyond the first few, queued calls leave as one pipeline, and two pipelines may be in flight.
 func TestLane_TwoPipelines(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(100)
-		b.wantSizes("the first few", 1, 1, 1, 1)
-		b.answer(nil)
-		b.answer(nil)
-		b.wantSizes("with two in flight", 1, 1)
-		b.answer(nil)
-		b.wantSizes("with room for a pipeline", 1, 96)
-		calls = append(calls, b.calls(10)...)
-		b.answer(nil)
-		b.wantSizes("two pipelines", 96, 10)
-		calls = append(calls, b.calls(20)...)
-		b.wantSizes("with two pipelines in flight", 96, 10)
-		b.answer(nil)
-		b.wantSizes("after the first", 10, 20)
-		b.answerAll()
-		b.wantReplies(calls)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(100)
+		fx.wantSizes("the first few", 1, 1, 1, 1)
+		fx.answer(nil)
+		fx.answer(nil)
+		fx.wantSizes("with two in flight", 1, 1)
+		fx.answer(nil)
+		fx.wantSizes("with room for a pipeline", 1, 96)
+		calls = append(calls, fx.calls(10)...)
+		fx.answer(nil)
+		fx.wantSizes("two pipelines", 96, 10)
+		calls = append(calls, fx.calls(20)...)
+		fx.wantSizes("with two pipelines in flight", 96, 10)
+		fx.answer(nil)
+		fx.wantSizes("after the first", 10, 20)
+		fx.answerAll()
+		fx.wantReplies(calls)
 	})
 }
 
@@ -251,53 +249,53 @@ func (b *Batcher) stay(c *Call) Reply {
 	return r
 }
 
-func (b *bench) dos(n int) (answers chan Reply) {
+func (fx *batchFixture) dos(n int) (answers chan Reply) {
 	answers = make(chan Reply, n)
 	for i := range n {
-		go func() { answers <- b.stay(newCall(fmt.Sprint("staying ", i))) }()
+		go func() { answers <- fx.stay(newCall(fmt.Sprint("staying ", i))) }()
 		synctest.Wait()
 	}
 	return answers
 }
 
 // wantInline fails the test unless these flights run on their callers' goroutines.
-func (b *bench) wantInline(what string, want ...bool) {
-	b.t.Helper()
+func (fx *batchFixture) wantInline(what string, want ...bool) {
+	fx.t.Helper()
 	synctest.Wait()
-	b.server.mu.Lock()
-	defer b.server.mu.Unlock()
+	fx.server.mu.Lock()
+	defer fx.server.mu.Unlock()
 	var got []bool
-	for _, f := range b.flights {
+	for _, f := range fx.flights {
 		got = append(got, f.inline)
 	}
 	if !slices.Equal(got, want) {
-		b.t.Fatalf("%s: flights on their callers' goroutines: %v, want %v", what, got, want)
+		fx.t.Fatalf("%s: flights on their callers' goroutines: %v, want %v", what, got, want)
 	}
 }
 
 // Do sends a call on the caller's goroutine if it may start at once. It never sends calls of
 // others.
 func TestDo(t *testing.T) {
-	onClock(t, func(b *bench) {
-		alone := b.dos(1)
-		b.wantInline("a lone caller", true)
-		b.answer(nil)
+	withFakeClock(t, func(fx *batchFixture) {
+		alone := fx.dos(1)
+		fx.wantInline("a lone caller", true)
+		fx.answer(nil)
 		if r := <-alone; r.Err != nil || r.Value != "staying 0" {
 			t.Fatalf("the lone caller got %v, %v", r.Value, r.Err)
 		}
 
-		many := b.dos(10)
-		b.wantInline("the first few", true, true, true, true)
+		many := fx.dos(10)
+		fx.wantInline("the first few", true, true, true, true)
 		for range 3 {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("the last of the first few, and all others", 1, 6)
-		b.wantInline("they are not its business", true, false)
-		b.answer(nil)
+		fx.wantSizes("the last of the first few, and all others", 1, 6)
+		fx.wantInline("they are not its business", true, false)
+		fx.answer(nil)
 		for range 4 {
 			<-many
 		}
-		b.answerAll()
+		fx.answerAll()
 		for range 6 {
 			if r := <-many; r.Err != nil {
 				t.Error(r.Err)
@@ -308,445 +306,236 @@ func TestDo(t *testing.T) {
 
 // Do returns by the deadline with ErrUnanswered.
 func TestDo_Deadline(t *testing.T) {
-	onClock(t, func(b *bench) {
-		late := b.dos(1)
-		pass(timeout)
-		b.answer(nil)
+	withFakeClock(t, func(fx *batchFixture) {
+		late := fx.dos(1)
+		sleep(timeout)
+		fx.answer(nil)
 		if r := <-late; r.Err != ErrUnanswered {
 			t.Errorf("a reply after the deadline: %v, %v; want %v", r.Value, r.Err, ErrUnanswered)
 		}
 	})
 }
 
-// A call sent on the caller's goroutine ends at its deadline, even if the client's timeouts are
-// longer.
-func TestDo_LongClientTimeouts(t *testing.T) {
-	t.Parallel()
-	proxy := redistest.Start(t).Proxy(t)
-	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-	const timeout = 2 * time.Second // enough for the replies that must come
-	b := New(Config{Redis: one(rdb), Timeout: timeout})
-	t.Cleanup(b.Close)
-	do := func() Reply {
-		c := newCall("staying")
-		c.Deadline = time.Now().Add(timeout)
-		return b.stay(c)
-	}
-	for range 2 {
-		if r := do(); r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
-	proxy.Stall()
-	defer proxy.Restore()
-	answer := make(chan Reply, 1)
-	go func() { answer <- do() }()
-	select {
-	case r := <-answer:
-		if r.Err == nil {
-			t.Errorf("got a reply from a silent server: %v", r.Value)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the caller waited for the client's timeout")
-	}
-}
-
-// The derived client has the same timeouts and obeys contexts.
-func TestWithContextTimeouts(t *testing.T) {
-	t.Parallel()
-	for own, want := range map[time.Duration]time.Duration{timeout: timeout, -1: 0, -2: 0} {
-		for _, o := range []redis.Options{
-			{ReadTimeout: own, WriteTimeout: time.Hour},
-			{ReadTimeout: time.Hour, WriteTimeout: own},
-		} {
-			rdb := redis.NewClient(&o)
-			got, before := withContextTimeouts(rdb).Options(), *rdb.Options()
-			if min(got.ReadTimeout, got.WriteTimeout) != want || max(got.ReadTimeout, got.WriteTimeout) != time.Hour || !got.ContextTimeoutEnabled {
-				t.Errorf("with time-outs of %v and %v: %v and %v, contexts %v", o.ReadTimeout, o.WriteTimeout, got.ReadTimeout, got.WriteTimeout, got.ContextTimeoutEnabled)
-			}
-			if before.ContextTimeoutEnabled || (got.ReadTimeout == time.Hour) != (before.ReadTimeout == time.Hour) {
-				t.Errorf("the original client changed: %+v", before)
-			}
-			if err := rdb.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// A hookCounter counts the commands that pass through it.
-type hookCounter struct{ singles, pipelines atomic.Int32 }
-
-func (h *hookCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (h *hookCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if strings.HasPrefix(cmd.Name(), "eval") { // not those that greet on a new connection
-			h.singles.Add(1)
-		}
-		return next(ctx, cmd)
-	}
-}
-
-func (h *hookCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		h.pipelines.Add(1)
-		return next(ctx, cmds)
-	}
-}
-
-// The hooks of the user's client see every command once, however many batchers share the client and
-// whatever its timeouts are.
-func TestBounded_Hooks(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).ClientWith(t, func(o *redis.Options) { o.ReadTimeout = time.Hour })
-	hooks := new(hookCounter)
-	rdb.AddHook(hooks)
-	for range 3 {
-		hooks.singles.Store(0)
-		b := New(Config{Redis: one(rdb), Timeout: timeout})
-		for range 2 { // the first also sends the script
-			if r := b.stay(newCall("k")); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
-		if n := hooks.singles.Load(); n != 2 && n != 3 {
-			t.Errorf("the hook saw %d commands, want 2, or 3 with a script", n)
-		}
-		b.Close()
-	}
-	if err := rdb.Ping(t.Context()).Err(); err != nil {
-		t.Fatal(err)
-	}
-
-	b := New(Config{Redis: one(rdb), Timeout: timeout})
-	t.Cleanup(b.Close)
-	var calls []*Call
-	for hooks.pipelines.Load() == 0 {
-		for range 50 {
-			calls = append(calls, newCall("k"))
-			b.Send(calls[len(calls)-1], time.Now())
-		}
-		for _, c := range calls {
-			if r := <-c.Reply; r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
-		calls = calls[:0]
-	}
-}
-
-// The list of bound clients does not keep clients alive, nor entries of collected ones.
-func TestBounded_ClientsAreForgotten(t *testing.T) {
-	t.Parallel()
-	keys := func() (keys []any) {
-		single, cluster := redis.NewClient(&redis.Options{}), redis.NewClusterClient(&redis.ClusterOptions{})
-		bind(single)
-		bindCluster(cluster)
-		for _, rdb := range []redis.UniversalClient{single, cluster} {
-			if err := rdb.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		return []any{weak.Make(single), weak.Make(cluster)}
-	}()
-	known := func() bool {
-		bound.Lock()
-		defer bound.Unlock()
-		_, single := bound.clients[keys[0]]
-		_, cluster := bound.clients[keys[1]]
-		return single || cluster
-	}
-	if !known() {
-		t.Fatal("the clients are not listed as bound")
-	}
-	for deadline := time.Now().Add(time.Minute); known(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("a collected client is still listed as bound")
-		}
-		runtime.GC()
-	}
-}
-
-// One timeout covers all of a command: the wait for a connection and the wait for the reply.
-func TestBounded_LateConnection(t *testing.T) {
-	t.Parallel()
-	proxy := redistest.Start(t).Proxy(t)
-	rdb := proxy.ClientWith(t, func(o *redis.Options) { o.ReadTimeout, o.PoolSize = time.Hour, 1 })
-	const timeout = 4 * time.Second
-	b := New(Config{Redis: one(rdb), Timeout: timeout})
-	t.Cleanup(b.Close)
-	busy := proxy.On("GET", 1, redistest.HoldReply)
-	got := make(chan error, 1)
-	go func() { got <- rdb.Get(t.Context(), "k").Err() }()
-	<-busy.Hit()
-	proxy.OnEvery(func(args []string) bool { return args[0] == "EVALSHA" }, redistest.DropReply)
-
-	began := time.Now()
-	time.AfterFunc(timeout*9/10, busy.Release)
-	c := newCall("staying")
-	c.Deadline = began.Add(timeout)
-	r, _ := b.Do(c, began, Until{})
-	if took := time.Since(began); r.Err != ErrUnanswered || took > timeout*7/4 {
-		t.Errorf("got %v, %v after %v; want %v after %v", r.Value, r.Err, took, ErrUnanswered, timeout)
-	}
-	if err := <-got; err != redis.Nil {
-		t.Error(err)
-	}
-}
-
-// Close waits for calls that callers run themselves, and for calls queued meanwhile.
-func TestDo_Close(t *testing.T) {
-	for name, more := range map[string]int{"alone": 0, "with others": 20} {
-		t.Run(name, func(t *testing.T) {
-			onClock(t, func(b *bench) {
-				answers := b.dos(1 + more)
-				closed := make(chan struct{})
-				go func() {
-					b.Close()
-					close(closed)
-				}()
-				synctest.Wait()
-				if r := b.stay(newCall("late")); r.Err != ErrClosed {
-					t.Errorf("a call after Close got %v, %v; want %v", r.Value, r.Err, ErrClosed)
-				}
-				select {
-				case <-closed:
-					t.Error("Close did not wait for calls in flight")
-				default:
-				}
-				b.answerAll()
-				for range 1 + more {
-					if r := <-answers; r.Err != nil {
-						t.Error(r.Err)
-					}
-				}
-				<-closed
-			})
-		})
-	}
-}
-
 // A slow pipeline does not block others, up to a limit.
 func TestLane_SlowPipelineDoesNotCount(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		var calls []*Call
-		more := func(n int) { calls = append(calls, b.calls(n)...) }
+		more := func(n int) { calls = append(calls, fx.calls(n)...) }
 		more(5)
 		want := []int{1, 1, 1, 1}
-		b.wantSizes("the first few", want...)
-		pass(leastSlow - time.Nanosecond)
-		b.wantSizes("before they are old", want...)
-		pass(time.Nanosecond)
+		fx.wantSizes("the first few", want...)
+		sleep(leastSlow - time.Nanosecond)
+		fx.wantSizes("before they are old", want...)
+		sleep(time.Nanosecond)
 		want = append(want, 1)
-		b.wantSizes("when they are old", want...)
+		fx.wantSizes("when they are old", want...)
 		more(3)
-		b.wantSizes("they go alone again", 1, 1, 1, 1, 1, 1, 1, 1)
+		fx.wantSizes("they go alone again", 1, 1, 1, 1, 1, 1, 1, 1)
 		more(10)
-		pass(timeout / 2)
-		b.wantSizes("no more than that, whatever happens", 1, 1, 1, 1, 1, 1, 1, 1)
-		b.answer(nil)
-		b.wantSizes("one in its place", 1, 1, 1, 1, 1, 1, 1, 10)
-		b.answerAll()
-		b.wantReplies(calls)
+		sleep(timeout / 2)
+		fx.wantSizes("no more than that, whatever happens", 1, 1, 1, 1, 1, 1, 1, 1)
+		fx.answer(nil)
+		fx.wantSizes("one in its place", 1, 1, 1, 1, 1, 1, 1, 10)
+		fx.answerAll()
+		fx.wantReplies(calls)
 	})
 }
 
 // An abandoned flight does not block others, even though it ends only later.
 func TestLane_AbandonedFlightDoesNotCount(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		for range pooled.most {
-			b.calls(1)
-			pass(leastSlow)
+			fx.calls(1)
+			sleep(leastSlow)
 		}
-		queued := b.calls(1)
-		b.wantSizes("all that there may be", 1, 1, 1, 1, 1, 1, 1, 1)
-		pass(timeout - time.Duration(pooled.most)*leastSlow)
-		b.wantSizes("the first has been given up", 1, 1, 1, 1, 1, 1, 1, 1, 1)
-		pass(time.Duration(pooled.most-1) * leastSlow)
-		queued = append(queued, b.calls(pooled.few)...)
-		b.wantSizes("all that were before it have been", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
-		b.answerAll()
-		b.wantReplies(queued)
+		queued := fx.calls(1)
+		fx.wantSizes("all that there may be", 1, 1, 1, 1, 1, 1, 1, 1)
+		sleep(timeout - time.Duration(pooled.most)*leastSlow)
+		fx.wantSizes("the first has been given up", 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		sleep(time.Duration(pooled.most-1) * leastSlow)
+		queued = append(queued, fx.calls(pooled.few)...)
+		fx.wantSizes("all that were before it have been", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+		fx.answerAll()
+		fx.wantReplies(queued)
 	})
 }
 
 // What counts as slow depends on the usual duration.
 func TestLane_SlowDependsOnUsual(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		const usual = 100 * time.Millisecond
 		for range 100 {
-			b.calls(1)
-			pass(usual)
-			b.answer(nil)
+			fx.calls(1)
+			sleep(usual)
+			fx.answer(nil)
 		}
-		b.calls(5)
-		b.wantSizes("the first few", 1, 1, 1, 1)
-		pass(9 * usual)
-		b.wantSizes("before they are old", 1, 1, 1, 1)
-		pass(2 * usual)
-		b.wantSizes("when they are old", 1, 1, 1, 1, 1)
+		fx.calls(5)
+		fx.wantSizes("the first few", 1, 1, 1, 1)
+		sleep(9 * usual)
+		fx.wantSizes("before they are old", 1, 1, 1, 1)
+		sleep(2 * usual)
+		fx.wantSizes("when they are old", 1, 1, 1, 1, 1)
 	})
 }
 
 // A pipeline is bounded in commands and bytes. A call too large for any pipeline goes alone.
 func TestLane_Bounds(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(4 + 250)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(4 + 250)
 		for range 3 {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("bounded in commands", 1, 128)
-		b.answer(nil)
-		b.wantSizes("the rest", 128, 122)
+		fx.wantSizes("bounded in commands", 1, 128)
+		fx.answer(nil)
+		fx.wantSizes("the rest", 128, 122)
 
 		large := strings.Repeat("x", pooled.bytes/4)
 		for i := range 10 {
 			calls = append(calls, newCall(fmt.Sprint(large, i)))
-			b.Send(calls[len(calls)-1], time.Now())
+			fx.Send(calls[len(calls)-1], time.Now())
 		}
-		b.answer(nil)
-		b.wantSizes("bounded in bytes", 122, 3)
+		fx.answer(nil)
+		fx.wantSizes("bounded in bytes", 122, 3)
 		huge := newCall(strings.Repeat("x", 2*pooled.bytes))
 		calls = append(calls, huge)
-		b.Send(huge, time.Now())
+		fx.Send(huge, time.Now())
 		for range 4 {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("too large for any", 1, 1)
-		b.answerAll()
-		b.wantReplies(calls)
+		fx.wantSizes("too large for any", 1, 1)
+		fx.answerAll()
+		fx.wantReplies(calls)
 	})
 }
 
 // A call is answered once, by its deadline: ErrUnsent if it is still queued, ErrUnanswered
 // otherwise.
 func TestDeadlines(t *testing.T) {
-	onClock(t, func(b *bench) {
-		sent := b.calls(40)
-		pass(leastSlow)
-		b.wantSizes("a pipeline", 1, 1, 1, 1, 36)
-		pass(leastSlow)
-		sent = append(sent, b.calls(3)...)
-		b.wantSizes("all that there may be", 1, 1, 1, 1, 36, 1, 1, 1)
+	withFakeClock(t, func(fx *batchFixture) {
+		sent := fx.calls(40)
+		sleep(leastSlow)
+		fx.wantSizes("a pipeline", 1, 1, 1, 1, 36)
+		sleep(leastSlow)
+		sent = append(sent, fx.calls(3)...)
+		fx.wantSizes("all that there may be", 1, 1, 1, 1, 36, 1, 1, 1)
 		var queued []*Call
 		for i := range 10 {
 			queued = append(queued, newCall(fmt.Sprint("queued ", i)))
 			queued[i].Deadline = queued[i].Deadline.Add(-2 * leastSlow) // together with the first
-			b.Send(queued[i], time.Now())
+			fx.Send(queued[i], time.Now())
 		}
-		pass(timeout - 2*leastSlow - time.Nanosecond)
+		sleep(timeout - 2*leastSlow - time.Nanosecond)
 		if len(sent[0].Reply) > 0 {
 			t.Fatal("answered before the deadline")
 		}
-		pass(time.Nanosecond)
+		sleep(time.Nanosecond)
 		for _, c := range sent[:40] {
 			wantErr(t, c, ErrUnanswered)
 		}
 		for _, c := range queued {
 			wantErr(t, c, ErrUnsent)
 		}
-		pass(2 * leastSlow)
+		sleep(2 * leastSlow)
 		for _, c := range sent[40:] {
 			wantErr(t, c, ErrUnanswered)
 		}
-		b.answerAll()
+		fx.answerAll()
 		for _, c := range append(sent, queued...) {
 			if len(c.Reply) > 0 {
 				t.Fatal("a call got two replies")
 			}
 		}
-		after := b.calls(1)
-		b.answerAll()
-		b.wantReplies(after)
+		after := fx.calls(1)
+		fx.answerAll()
+		fx.wantReplies(after)
 	})
 }
 
 // A shorter deadline behind longer ones is kept, in the queue and in a pipeline.
 func TestDeadlines_AnyOrder(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(4)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(4)
 		var short []*Call
 		for i := range 8 {
 			c := newCall(fmt.Sprint("short ", i))
 			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Millisecond)
 			short = append(short, c)
-			b.Send(c, time.Now())
+			fx.Send(c, time.Now())
 		}
 		for i := range short {
-			pass(time.Millisecond)
+			sleep(time.Millisecond)
 			wantErr(t, short[7-i], ErrUnsent)
 		}
 		for i, c := range short {
 			c.Deadline = time.Now().Add(time.Duration(8-i) * time.Second)
-			b.Send(c, time.Now())
+			fx.Send(c, time.Now())
 		}
-		pass(leastSlow)
-		b.wantSizes("a pipeline of them", 1, 1, 1, 1, 8)
-		pass(time.Second - leastSlow)
+		sleep(leastSlow)
+		fx.wantSizes("a pipeline of them", 1, 1, 1, 1, 8)
+		sleep(time.Second - leastSlow)
 		for i := range short {
 			wantErr(t, short[7-i], ErrUnanswered)
-			pass(time.Second)
+			sleep(time.Second)
 		}
-		b.answerAll()
-		b.wantReplies(calls)
+		fx.answerAll()
+		fx.wantReplies(calls)
 	})
 }
 
 // A reply that has arrived is delivered, even if the deadline passes while earlier replies are
 // delivered.
 func TestDeadlines_DuringDelivery(t *testing.T) {
-	onClock(t, func(b *bench) {
-		first := b.calls(4)
+	withFakeClock(t, func(fx *batchFixture) {
+		first := fx.calls(4)
 		slow := newCall("slow")
 		slow.Reply <- Reply{} // blocks the runner that delivers to it
-		b.Send(slow, time.Now())
+		fx.Send(slow, time.Now())
 		var calls []*Call
 		short := func(name string) *Call {
 			c := newCall(name)
 			c.Deadline = time.Now().Add(time.Second)
-			b.Send(c, time.Now())
+			fx.Send(c, time.Now())
 			return c
 		}
 		for i := range 3 {
 			calls = append(calls, short(fmt.Sprint("behind it ", i)))
 		}
 		for range first {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("a pipeline", 4)
-		b.answer(nil)
+		fx.wantSizes("a pipeline", 4)
+		fx.answer(nil)
 		other := short("not answered")
-		pass(time.Second)
+		sleep(time.Second)
 		wantErr(t, other, ErrUnanswered)
 		<-slow.Reply
-		b.wantReplies(append(calls, slow))
+		fx.wantReplies(append(calls, slow))
 	})
 }
 
 // The context of a command outlives the deadlines of its calls and the command, whatever was sent
 // before and after it. Close leaves no context behind.
 func TestContexts(t *testing.T) {
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		var last context.Context
 		for range 3 {
-			calls := b.calls(1)
-			b.answer(nil)
-			pass(timeout / 8)
-			calls = append(calls, b.calls(1)...)
-			pass(timeout / 2)
-			calls = append(calls, b.calls(1)...)
-			pass(timeout/2 - time.Nanosecond)
-			for i, f := range b.flights {
+			calls := fx.calls(1)
+			fx.answer(nil)
+			sleep(timeout / 8)
+			calls = append(calls, fx.calls(1)...)
+			sleep(timeout / 2)
+			calls = append(calls, fx.calls(1)...)
+			sleep(timeout/2 - time.Nanosecond)
+			for i, f := range fx.flights {
 				if err := f.ctx.Err(); err != nil {
 					t.Errorf("before the deadline, flight %d: %v", i, err)
 				}
 				last = f.ctx
 			}
-			b.answerAll()
-			b.wantReplies(calls)
+			fx.answerAll()
+			fx.wantReplies(calls)
 		}
-		b.Close()
+		fx.Close()
 		if last.Err() == nil {
 			t.Error("Close left a context behind")
 		}
@@ -755,27 +544,27 @@ func TestContexts(t *testing.T) {
 
 // Withdraw takes back a queued call. A call in flight is answered all the same.
 func TestWithdraw(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(10)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(10)
 		for i, want := range map[int]bool{0: false, 3: false, 4: true, 6: true, 9: true} {
-			if b.Withdraw(calls[i]) != want {
+			if fx.Withdraw(calls[i]) != want {
 				t.Fatalf("call %d: Withdraw = %v, want %v", i, !want, want)
 			}
 		}
 		sent := append(slices.Clone(calls[:4]), calls[5], calls[7], calls[8])
-		pass(leastSlow)
-		b.wantSizes("what was not withdrawn", 1, 1, 1, 1, 3)
-		b.answerAll()
-		b.wantReplies(sent)
+		sleep(leastSlow)
+		fx.wantSizes("what was not withdrawn", 1, 1, 1, 1, 3)
+		fx.answerAll()
+		fx.wantReplies(sent)
 		for _, c := range []*Call{calls[4], calls[6], calls[9]} {
 			if len(c.Reply) > 0 {
 				t.Errorf("%s was withdrawn but answered", c.Key())
 			}
 		}
-		if b.sent != len(sent) {
-			t.Errorf("%d commands were sent, want %d", b.sent, len(sent))
+		if fx.sent != len(sent) {
+			t.Errorf("%d commands were sent, want %d", fx.sent, len(sent))
 		}
-		if b.Withdraw(calls[0]) || b.Withdraw(newCall("never sent")) {
+		if fx.Withdraw(calls[0]) || fx.Withdraw(newCall("never sent")) {
 			t.Error("Withdraw took back a finished call")
 		}
 	})
@@ -783,56 +572,56 @@ func TestWithdraw(t *testing.T) {
 
 // Renewals do not queue behind other calls.
 func TestLane_RenewalsDoNotQueue(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(1)
-		for len(b.sizes()) < pooled.most {
-			pass(leastSlow)
-			calls = append(calls, b.calls(1)...)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(1)
+		for len(fx.sizes()) < pooled.most {
+			sleep(leastSlow)
+			calls = append(calls, fx.calls(1)...)
 		}
-		calls = append(calls, b.calls(100)...)
+		calls = append(calls, fx.calls(100)...)
 		for range 3 {
-			before := len(b.sizes())
+			before := len(fx.sizes())
 			renewal := newCall("renewal")
 			renewal.Purpose = Renewals
-			b.Send(renewal, time.Now())
-			if n := len(b.sizes()); n != before+1 {
+			fx.Send(renewal, time.Now())
+			if n := len(fx.sizes()); n != before+1 {
 				t.Fatalf("%d flights, want %d: the renewal waits", n, before+1)
 			}
 			calls = append(calls, renewal)
 		}
-		b.answerAll()
-		b.wantReplies(calls)
+		fx.answerAll()
+		fx.wantReplies(calls)
 	})
 }
 
 // An error reply reaches its own caller only. A connection error reaches every caller on it.
 func TestErrors_ReachTheirCallers(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(4 + 3)
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.calls(4 + 3)
 		for range 3 {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("a pipeline of three", 1, 3)
-		b.answer(nil)
-		b.wantReplies(calls[:4])
+		fx.wantSizes("a pipeline of three", 1, 3)
+		fx.answer(nil)
+		fx.wantReplies(calls[:4])
 		synctest.Wait()
-		pipeline := b.flights[0]
-		b.flights = nil
+		pipeline := fx.flights[0]
+		fx.flights = nil
 		own := errors.New("its own")
 		pipeline.cmds[0].(onceCmd).SetVal(calls[4].Key())
 		pipeline.cmds[1].SetErr(own)
 		pipeline.cmds[2].(onceCmd).SetVal(calls[6].Key())
 		pipeline.done <- own
-		b.wantReplies([]*Call{calls[4], calls[6]})
+		fx.wantReplies([]*Call{calls[4], calls[6]})
 		wantErr(t, calls[5], own)
 
 		dead := errors.New("broken pipe")
-		calls = b.calls(4 + 3)
+		calls = fx.calls(4 + 3)
 		for range 7 {
-			if len(b.sizes()) == 0 {
+			if len(fx.sizes()) == 0 {
 				break
 			}
-			b.answer(dead)
+			fx.answer(dead)
 		}
 		for _, c := range calls {
 			wantErr(t, c, dead)
@@ -840,16 +629,16 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 
 		// A server refuses a connection with an error reply: go-redis returns it for the pipeline
 		// only.
-		calls = b.calls(4 + 3)
+		calls = fx.calls(4 + 3)
 		for range 3 {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.answer(nil)
-		b.wantReplies(calls[:4])
+		fx.answer(nil)
+		fx.wantReplies(calls[:4])
 		refused := errors.New("ERR max number of clients reached")
 		synctest.Wait()
-		b.flights[0].done <- refused
-		b.flights = nil
+		fx.flights[0].done <- refused
+		fx.flights = nil
 		for _, c := range calls[4:] {
 			wantErr(t, c, refused)
 		}
@@ -859,15 +648,15 @@ func TestErrors_ReachTheirCallers(t *testing.T) {
 // A WAIT confirms only the calls of its exchange. It does not confirm an earlier exchange with
 // calls that had to be sent again.
 func TestAcks_WhatAWaitConfirms(t *testing.T) {
-	onClockWith(t, Config{Acks: 2, AckTimeout: time.Second}, func(b *bench) {
+	withFakeClockAnd(t, Config{Acks: 2, AckTimeout: time.Second}, func(fx *batchFixture) {
 		unknown := ""
 		answer := func(acks any) {
 			synctest.Wait()
-			cmds := b.flights[0].cmds
+			cmds := fx.flights[0].cmds
 			if last := cmds[len(cmds)-1].Args(); last[0] != "WAIT" || last[1] != 2 {
 				t.Fatalf("the last command is %v", last)
 			}
-			b.answerEach(func(cmd redis.Cmder) (any, error) {
+			fx.answerEach(func(cmd redis.Cmder) (any, error) {
 				err, failed := acks.(error)
 				switch {
 				case cmd.Args()[0] == "WAIT" && failed:
@@ -883,7 +672,7 @@ func TestAcks_WhatAWaitConfirms(t *testing.T) {
 		send := func(name string, purpose Purpose) *Call {
 			c := newCall(name)
 			c.Purpose = purpose
-			b.Send(c, time.Now())
+			fx.Send(c, time.Now())
 			return c
 		}
 		want := func(c *Call, confirmed bool) {
@@ -908,10 +697,10 @@ func TestAcks_WhatAWaitConfirms(t *testing.T) {
 		for range 4 {
 			answer(int64(2))
 		}
-		b.wantSizes("a pipeline", 3+1)
+		fx.wantSizes("a pipeline", 3+1)
 		unknown = "key 4"
 		answer(int64(1))
-		b.wantSizes("the one that was not executed", 1+1)
+		fx.wantSizes("the one that was not executed", 1+1)
 		answer(int64(2))
 		for i, c := range calls {
 			want(c, i < 5)
@@ -919,104 +708,11 @@ func TestAcks_WhatAWaitConfirms(t *testing.T) {
 	})
 }
 
-// Close answers queued calls, refuses new ones and leaves no goroutine.
-func TestClose_Drains(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(100)
-		closed := make(chan struct{})
-		go func() {
-			b.Close()
-			close(closed)
-		}()
-		synctest.Wait()
-		late := b.calls(1)
-		wantErr(t, late[0], ErrClosed)
-		for n := 0; len(b.sizes()) > 0; n++ {
-			select {
-			case <-closed:
-				t.Fatal("Close did not wait for calls in flight")
-			default:
-			}
-			b.answer(nil)
-		}
-		b.wantReplies(calls)
-		<-closed
-		wantErr(t, b.calls(1)[0], ErrClosed)
-	})
-}
-
-// When Redis never answers, Close takes no longer than the client's timeouts, and callers wait no
-// longer than their deadlines.
-func TestClose_WithoutAnswers(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.calls(100)
-		closed := make(chan struct{})
-		go func() {
-			b.Close()
-			close(closed)
-		}()
-		pass(timeout)
-		for _, c := range calls {
-			wantErr(t, c, ErrUnanswered)
-		}
-		b.answerAll()
-		<-closed
-	})
-}
-
-// Close returns at the last reply. No timer delays it.
-func TestClose_IsPrompt(t *testing.T) {
-	for name, busy := range map[string]bool{"idle": false, "busy": true} {
-		t.Run(name, func(t *testing.T) {
-			onClock(t, func(b *bench) {
-				began := time.Now()
-				b.calls(100)
-				if !busy {
-					b.answerAll()
-				}
-				closed := make(chan struct{})
-				go func() {
-					b.Close()
-					close(closed)
-				}()
-				b.answerAll()
-				<-closed
-				if took := time.Since(began); took != 0 {
-					t.Errorf("Close waited %v", took)
-				}
-			})
-		})
-	}
-}
-
-// A runner about to leave a closed lane that is loaded once more sends those calls first.
-func TestClose_CallQueuedMeanwhile(t *testing.T) {
-	onClock(t, func(b *bench) {
-		slow := newCall("slow")
-		slow.Reply <- Reply{} // blocks the runner that delivers to it
-		b.Send(slow, time.Now())
-		calls := b.calls(3 + 2)
-		closed := make(chan struct{})
-		go func() {
-			b.Close()
-			close(closed)
-		}()
-		b.answer(nil)
-		b.wantSizes("two are queued", 1, 1, 1)
-		pass(leastSlow) // the queued calls may start now, on the runner that is blocked
-		<-slow.Reply
-		b.wantSizes("they are sent", 1, 1, 1, 2)
-		b.answerAll()
-		b.wantReplies(append(calls, slow))
-		<-closed
-	})
-}
-
 // Many callers come, go and leave at random. Each is answered once or has withdrawn.
 func TestBatcher_RandomCallers(t *testing.T) {
 	// The race detector of Go 1.26 crashes if two threads run timers of one bubble.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	onClock(t, func(b *bench) {
+	withFakeClock(t, func(fx *batchFixture) {
 		stop := make(chan struct{})
 		var answers sync.WaitGroup
 		answers.Go(func() {
@@ -1026,7 +722,7 @@ func TestBatcher_RandomCallers(t *testing.T) {
 					return
 				case <-time.After(time.Millisecond):
 				}
-				b.answerOne()
+				fx.answerOne()
 			}
 		})
 		var wg sync.WaitGroup
@@ -1035,19 +731,19 @@ func TestBatcher_RandomCallers(t *testing.T) {
 				for round := range 20 {
 					c := newCall(fmt.Sprint(i, " ", round))
 					if i%3 == 0 {
-						if r := b.stay(c); r.Value != c.Key() {
+						if r := fx.stay(c); r.Value != c.Key() {
 							t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 						}
 						continue
 					}
-					b.Send(c, time.Now())
+					fx.Send(c, time.Now())
 					select {
 					case r := <-c.Reply:
 						if r.Value != c.Key() {
 							t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 						}
 					case <-time.After(time.Duration(i%7) * time.Millisecond):
-						if !b.Withdraw(c) {
+						if !fx.Withdraw(c) {
 							<-c.Reply
 						}
 					}

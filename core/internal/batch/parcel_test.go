@@ -25,20 +25,20 @@ func plain(key string, take bool) *Call {
 
 // crowd sends a few calls that go alone and n more behind them. All but every fifth of the n are of
 // plain locks. It answers the few and returns the calls then in flight together.
-func (b *bench) crowd(n int) (calls []*Call) {
-	first := b.calls(4)
+func (fx *batchFixture) crowd(n int) (calls []*Call) {
+	first := fx.calls(4)
 	for i := range n {
 		c := newCall(fmt.Sprint("other ", i))
 		if i%5 > 0 {
 			c = plain(fmt.Sprint("plain ", i), i%2 == 0)
 		}
 		calls = append(calls, c)
-		b.Send(c, time.Now())
+		fx.Send(c, time.Now())
 	}
 	for range first {
-		b.answer(nil)
+		fx.answer(nil)
 	}
-	b.wantReplies(first)
+	fx.wantReplies(first)
 	return calls
 }
 
@@ -59,11 +59,11 @@ func keysIn(cmd redis.Cmder) []string {
 
 // answerEach answers the oldest flight, each command by a call of reply. The reply to a parcel is a
 // list.
-func (b *bench) answerEach(reply func(cmd redis.Cmder) (any, error)) {
-	b.server.mu.Lock()
-	f := b.flights[0]
-	b.flights = b.flights[1:]
-	b.server.mu.Unlock()
+func (fx *batchFixture) answerEach(reply func(cmd redis.Cmder) (any, error)) {
+	fx.server.mu.Lock()
+	f := fx.flights[0]
+	fx.flights = fx.flights[1:]
+	fx.server.mu.Unlock()
 	var first error
 	for _, cmd := range f.cmds {
 		if value, err := reply(cmd); err != nil {
@@ -91,15 +91,15 @@ func byKey(cmd redis.Cmder) (any, error) {
 }
 
 // wantKeys fails the test unless each call is answered with its own key.
-func (b *bench) wantKeys(calls []*Call) {
-	b.t.Helper()
+func (fx *batchFixture) wantKeys(calls []*Call) {
+	fx.t.Helper()
 	for _, c := range calls {
 		r := <-c.Reply
 		if list, ok := r.Value.([]any); ok && len(list) == 1 {
 			r.Value = list[0]
 		}
 		if r.Err != nil || r.Value != c.Key() {
-			b.t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
+			fx.t.Errorf("%s: reply %v, %v", c.Key(), r.Value, r.Err)
 		}
 	}
 }
@@ -107,10 +107,10 @@ func (b *bench) wantKeys(calls []*Call) {
 // Calls of plain locks in a pipeline form parcels of bounded size, releases first. Other calls stay
 // single commands.
 func TestParcels(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.crowd(120)
-		b.wantSizes("96 plain locks and 24 others", 2+24)
-		for i, cmd := range b.flights[0].cmds[:2] {
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.crowd(120)
+		fx.wantSizes("96 plain locks and 24 others", 2+24)
+		for i, cmd := range fx.flights[0].cmds[:2] {
 			if n, want := len(keysIn(cmd)), []int{64, 32}[i]; n != want {
 				t.Errorf("parcel %d has %d keys, want %d", i, n, want)
 			}
@@ -120,7 +120,7 @@ func TestParcels(t *testing.T) {
 			}
 		}
 		var order []bool
-		for _, cmd := range b.flights[0].cmds[:2] {
+		for _, cmd := range fx.flights[0].cmds[:2] {
 			for _, key := range keysIn(cmd) {
 				order = append(order, slices.IndexFunc(calls, func(c *Call) bool { return c.Key() == key && c.Takes() }) >= 0)
 			}
@@ -128,21 +128,21 @@ func TestParcels(t *testing.T) {
 		if i := slices.Index(order, true); i != 48 || slices.Contains(order[i:], false) {
 			t.Errorf("the first acquire is call %d, want all 48 releases before it", i)
 		}
-		b.answerEach(byKey)
-		b.wantKeys(calls)
+		fx.answerEach(byKey)
+		fx.wantKeys(calls)
 
-		calls = b.crowd(2) // one of each kind
-		b.wantSizes("a single plain lock", 2)
-		b.answerEach(byKey)
-		b.wantKeys(calls)
+		calls = fx.crowd(2) // one of each kind
+		fx.wantSizes("a single plain lock", 2)
+		fx.answerEach(byKey)
+		fx.wantKeys(calls)
 	})
 }
 
 // An error with one lock reaches that lock's caller only.
 func TestParcels_Errors(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.crowd(20)
-		b.answerEach(func(cmd redis.Cmder) (any, error) {
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.crowd(20)
+		fx.answerEach(func(cmd redis.Cmder) (any, error) {
 			reply, _ := byKey(cmd)
 			if list, ok := reply.([]any); ok {
 				list[7] = "WRONGTYPE it is a list"
@@ -174,9 +174,9 @@ func TestParcels_Errors(t *testing.T) {
 			"nonsense":            {"OK", nil},
 			"nothing":             {nil, nil},
 		} {
-			calls := b.crowd(20)
-			b.wantSizes(name, 1+4)
-			b.answerEach(func(redis.Cmder) (any, error) { return reply.value, reply.err })
+			calls := fx.crowd(20)
+			fx.wantSizes(name, 1+4)
+			fx.answerEach(func(redis.Cmder) (any, error) { return reply.value, reply.err })
 			for _, c := range calls {
 				r := <-c.Reply
 				if plain := c.Frees() || c.Takes(); plain && (r.Err == nil || r.Value != nil) {
@@ -186,27 +186,27 @@ func TestParcels_Errors(t *testing.T) {
 					t.Errorf("%s: %s got %v", name, c.Key(), r.Err)
 				}
 			}
-			b.wantSizes(name + ", afterwards")
+			fx.wantSizes(name + ", afterwards")
 		}
 	})
 }
 
 // A parcel whose script the server does not know is resent with the text; other commands are not.
 func TestParcels_NoScript(t *testing.T) {
-	onClock(t, func(b *bench) {
-		calls := b.crowd(20)
-		b.answerEach(func(cmd redis.Cmder) (any, error) {
+	withFakeClock(t, func(fx *batchFixture) {
+		calls := fx.crowd(20)
+		fx.answerEach(func(cmd redis.Cmder) (any, error) {
 			if len(keysIn(cmd)) > 1 {
 				return nil, redisError("NOSCRIPT No matching script.")
 			}
 			return byKey(cmd)
 		})
-		b.wantSizes("once more", 1)
-		if args := b.flights[0].cmds[0].Args(); args[0] != "EVAL" || args[1] != lua.Many(nil).Script.Source {
+		fx.wantSizes("once more", 1)
+		if args := fx.flights[0].cmds[0].Args(); args[0] != "EVAL" || args[1] != lua.Many(nil).Script.Source {
 			t.Errorf("sent %v, want the script", args[0])
 		}
-		b.answerEach(byKey)
-		b.wantKeys(calls)
+		fx.answerEach(byKey)
+		fx.wantKeys(calls)
 	})
 }
 
@@ -218,12 +218,12 @@ func TestParcels_NoScriptOfSome(t *testing.T) {
 		"the first parcel":    func(i int, _ []string) bool { return i == 0 },
 		"the second parcel":   func(i int, _ []string) bool { return i == 1 },
 	} {
-		onClock(t, func(b *bench) {
-			calls := b.crowd(100)
+		withFakeClock(t, func(fx *batchFixture) {
+			calls := fx.crowd(100)
 			executed := make(map[string]int)
-			for len(b.sizes()) > 0 {
+			for len(fx.sizes()) > 0 {
 				i := -1
-				b.answerEach(func(cmd redis.Cmder) (any, error) {
+				fx.answerEach(func(cmd redis.Cmder) (any, error) {
 					keys := keysIn(cmd)
 					if i++; cmd.Args()[0] == "EVALSHA" && unknown(i, keys) {
 						return nil, redisError("NOSCRIPT No matching script.")
@@ -234,7 +234,7 @@ func TestParcels_NoScriptOfSome(t *testing.T) {
 					return byKey(cmd)
 				})
 			}
-			b.wantKeys(calls)
+			fx.wantKeys(calls)
 			for _, c := range calls {
 				if n := executed[c.Key()]; n != 1 {
 					t.Errorf("%s: %s was executed %d times", name, c.Key(), n)
@@ -252,29 +252,29 @@ func TestParcels_Refused(t *testing.T) {
 		"ERR 'EVALSHA' command keys must be in one slot":        0,
 		"NOPERM No permissions to access a key":                 1,
 	} {
-		onClock(t, func(b *bench) {
-			calls := b.crowd(20)
-			b.wantSizes("at first", 1+4)
-			b.answerEach(func(cmd redis.Cmder) (any, error) {
+		withFakeClock(t, func(fx *batchFixture) {
+			calls := fx.crowd(20)
+			fx.wantSizes("at first", 1+4)
+			fx.answerEach(func(cmd redis.Cmder) (any, error) {
 				if len(keysIn(cmd)) > 1 {
 					return nil, refusal
 				}
 				return byKey(cmd)
 			})
-			b.wantSizes("after "+string(refusal), 16)
-			b.answerEach(byKey)
-			b.wantKeys(calls)
+			fx.wantSizes("after "+string(refusal), 16)
+			fx.answerEach(byKey)
+			fx.wantKeys(calls)
 
-			calls = b.crowd(20)
-			b.wantSizes("the next time", parcels+16*(1-parcels)+4)
-			b.answerEach(byKey)
-			b.wantKeys(calls)
+			calls = fx.crowd(20)
+			fx.wantSizes("the next time", parcels+16*(1-parcels)+4)
+			fx.answerEach(byKey)
+			fx.wantKeys(calls)
 
-			pass(noParcelsFor)
-			calls = b.crowd(20)
-			b.wantSizes("a minute later", 1+4)
-			b.answerEach(byKey)
-			b.wantKeys(calls)
+			sleep(noParcelsFor)
+			calls = fx.crowd(20)
+			fx.wantSizes("a minute later", 1+4)
+			fx.answerEach(byKey)
+			fx.wantKeys(calls)
 		})
 	}
 
@@ -284,11 +284,11 @@ func TestParcels_Refused(t *testing.T) {
 		"knowing the parcel's script":   func(keys []string) bool { return len(keys) == 1 },
 		"knowing the other scripts":     func(keys []string) bool { return len(keys) > 1 },
 	} {
-		onClock(t, func(b *bench) { // the server must be sent the pipeline's scripts
-			calls := b.crowd(20)
+		withFakeClock(t, func(fx *batchFixture) { // the server must be sent the pipeline's scripts
+			calls := fx.crowd(20)
 			answered, executed := 0, make(map[string]int)
-			for ; len(b.sizes()) > 0; answered++ {
-				b.answerEach(func(cmd redis.Cmder) (any, error) {
+			for ; len(fx.sizes()) > 0; answered++ {
+				fx.answerEach(func(cmd redis.Cmder) (any, error) {
 					switch keys := keysIn(cmd); {
 					case cmd.Args()[0] == "EVALSHA" && unknown(keys):
 						return nil, redisError("NOSCRIPT No matching script.")
@@ -308,41 +308,41 @@ func TestParcels_Refused(t *testing.T) {
 			if answered > 4 {
 				t.Errorf("%s: sent in %d pipelines", name, answered)
 			}
-			b.wantKeys(calls)
+			fx.wantKeys(calls)
 
-			calls = b.crowd(20)
-			b.wantSizes(name+", the next time", 20)
-			b.answerEach(byKey)
-			b.wantKeys(calls)
+			calls = fx.crowd(20)
+			fx.wantSizes(name+", the next time", 20)
+			fx.answerEach(byKey)
+			fx.wantKeys(calls)
 		})
 	}
 
-	onClock(t, func(b *bench) { // refused for another reason than being together
-		calls := b.crowd(20)
+	withFakeClock(t, func(fx *batchFixture) { // refused for another reason than being together
+		calls := fx.crowd(20)
 		full := redisError("ERR max number of clients reached")
 		refuse := func(redis.Cmder) (any, error) { return nil, full }
-		b.answerEach(refuse)
-		b.wantSizes("apart", 16)
-		b.answerEach(refuse)
+		fx.answerEach(refuse)
+		fx.wantSizes("apart", 16)
+		fx.answerEach(refuse)
 		for _, c := range calls {
 			wantErr(t, c, full)
 		}
-		calls = b.crowd(20)
-		b.wantSizes("the next time", 1+4)
-		b.answerEach(byKey)
-		b.wantKeys(calls)
+		calls = fx.crowd(20)
+		fx.wantSizes("the next time", 1+4)
+		fx.answerEach(byKey)
+		fx.wantKeys(calls)
 	})
 
-	onClock(t, func(b *bench) { // only one lock is refused
-		calls := b.crowd(20)
-		b.answerEach(func(cmd redis.Cmder) (any, error) {
+	withFakeClock(t, func(fx *batchFixture) { // only one lock is refused
+		calls := fx.crowd(20)
+		fx.answerEach(func(cmd redis.Cmder) (any, error) {
 			reply, _ := byKey(cmd)
 			if list, ok := reply.([]any); ok {
 				list[0] = "ERR The user executing the script can't run this command or subcommand"
 			}
 			return reply, nil
 		})
-		b.wantSizes("afterwards")
+		fx.wantSizes("afterwards")
 		failed := 0
 		for _, c := range calls {
 			if r := <-c.Reply; r.Err != nil {
@@ -357,28 +357,28 @@ func TestParcels_Refused(t *testing.T) {
 
 // A withdrawn call is in no parcel. A call in a parcel that passes its deadline is answered then.
 func TestParcels_Deadlines(t *testing.T) {
-	onClock(t, func(b *bench) {
-		first := b.calls(4)
+	withFakeClock(t, func(fx *batchFixture) {
+		first := fx.calls(4)
 		var calls []*Call
 		for i := range 6 {
 			calls = append(calls, plain(fmt.Sprint("plain ", i), true))
 			calls[i].Deadline = time.Now().Add(leastSlow / 2)
-			b.Send(calls[i], time.Now())
+			fx.Send(calls[i], time.Now())
 		}
-		if !b.Withdraw(calls[0]) {
+		if !fx.Withdraw(calls[0]) {
 			t.Fatal("a queued call could not be withdrawn")
 		}
 		for range first {
-			b.answer(nil)
+			fx.answer(nil)
 		}
-		b.wantSizes("those that are left", 1)
-		if keys := keysIn(b.flights[0].cmds[0]); len(keys) != 5 {
+		fx.wantSizes("those that are left", 1)
+		if keys := keysIn(fx.flights[0].cmds[0]); len(keys) != 5 {
 			t.Errorf("in flight: %v", keys)
 		}
-		pass(leastSlow / 2)
+		sleep(leastSlow / 2)
 		for _, c := range calls[1:] {
 			wantErr(t, c, ErrUnanswered)
 		}
-		b.answerEach(byKey)
+		fx.answerEach(byKey)
 	})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A fairSite is a fair lock in its own Redis, as its scripts and Redisson's see it. Waiters have
+// A fairFixture is a fair lock in its own Redis, as its scripts and Redisson's see it. Waiters have
 // numbers; 0 is the holder.
-type fairSite struct {
+type fairFixture struct {
 	*testing.T
 	rdb *redis.Client
 }
@@ -37,12 +37,12 @@ var (
 
 func owner(n int) string { return fmt.Sprintf("8f8e7c1a-0000-4000-8000-000000000000:%d", 100+n) }
 
-func newFairSite(t *testing.T) *fairSite { return &fairSite{t, redistest.Start(t).Client(t)} }
+func newFairFixture(t *testing.T) *fairFixture { return &fairFixture{t, redistest.Start(t).Client(t)} }
 
 // heldWith returns a lock that 0 holds, with the given number of waiters in the queue.
-func heldWith(t *testing.T, waiters int) *fairSite {
+func heldWith(t *testing.T, waiters int) *fairFixture {
 	t.Helper()
-	f := newFairSite(t)
+	f := newFairFixture(t)
 	f.take(0)
 	for n := 1; n <= waiters; n++ {
 		f.queueUp(n)
@@ -50,12 +50,12 @@ func heldWith(t *testing.T, waiters int) *fairSite {
 	return f
 }
 
-func (f *fairSite) try(n int, notAfter int64) Answer {
+func (f *fairFixture) try(n int, notAfter int64) Answer {
 	f.Helper()
 	return mustAnswer(f.T, f.rdb, AcquireFair(fairLock, owner(n), lease, notAfter, soon))
 }
 
-func (f *fairSite) take(n int) {
+func (f *fairFixture) take(n int) {
 	f.Helper()
 	if told := f.try(n, asLong); !told.Granted {
 		f.Fatalf("%d: %+v, want it granted", n, told)
@@ -64,7 +64,7 @@ func (f *fairSite) take(n int) {
 	wantTTL(f.T, f.rdb, key, lease)
 }
 
-func (f *fairSite) queueUp(n int) Answer {
+func (f *fairFixture) queueUp(n int) Answer {
 	f.Helper()
 	told := f.try(n, asLong)
 	if told.Granted || told.Place == 0 {
@@ -74,12 +74,12 @@ func (f *fairSite) queueUp(n int) Answer {
 }
 
 // leave releases the lock, or removes a waiter from the queue.
-func (f *fairSite) leave(n int) (freed bool) {
+func (f *fairFixture) leave(n int) (freed bool) {
 	f.Helper()
 	return mustFlag(f.T, f.rdb, ReleaseFair(fairLock, owner(n)))
 }
 
-func (f *fairSite) pass(from, to int, lease time.Duration) Answer {
+func (f *fairFixture) pass(from, to int, lease time.Duration) Answer {
 	f.Helper()
 	c := PassFair(fairLock, owner(from), owner(to), lease)
 	told, err := c.ReadPass(mustEval(f.T, f.rdb, c))
@@ -89,8 +89,8 @@ func (f *fairSite) pass(from, to int, lease time.Duration) Answer {
 	return told
 }
 
-// die makes the deadline of a waiter pass.
-func (f *fairSite) die(n int) {
+// expireDeadline makes the deadline of a waiter pass.
+func (f *fairFixture) expireDeadline(n int) {
 	f.Helper()
 	past := f.rdb.Time(ctx()).Val().Add(-time.Second).UnixMilli()
 	if err := f.rdb.Do(ctx(), "ZADD", deadlines, "XX", past, owner(n)).Err(); err != nil {
@@ -100,7 +100,7 @@ func (f *fairSite) die(n int) {
 
 // deadline returns when a waiter counts as dead, in ms, as a Redisson script reads it: a number
 // without a fraction or an exponent.
-func (f *fairSite) deadline(n int) int64 {
+func (f *fairFixture) deadline(n int) int64 {
 	f.Helper()
 	text, err := f.rdb.Eval(ctx(), "return redis.call('ZSCORE', KEYS[1], ARGV[1])", []string{deadlines}, owner(n)).Text()
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *fairSite) deadline(n int) int64 {
 }
 
 // wantLeft checks how long a waiter has left. It allows for a slow machine.
-func (f *fairSite) wantLeft(n int, want time.Duration) {
+func (f *fairFixture) wantLeft(n int, want time.Duration) {
 	f.Helper()
 	got := time.UnixMilli(f.deadline(n)).Sub(f.rdb.Time(ctx()).Val())
 	if got > want || got < want-10*time.Second {
@@ -125,7 +125,7 @@ func (f *fairSite) wantLeft(n int, want time.Duration) {
 // wantQueue checks the queue, and that each waiter has at least a budget left for itself and for each
 // waiter before it, so that none is dropped early. It may have more until it tries, because others
 // have left. Neither key may have a TTL.
-func (f *fairSite) wantQueue(waiters ...int) {
+func (f *fairFixture) wantQueue(waiters ...int) {
 	f.Helper()
 	var want []string
 	for i, n := range waiters {
@@ -277,8 +277,8 @@ func TestFairDeadlinesWhenTheLockIsTakenWithoutWaiting(t *testing.T) {
 func TestFairDeadlinesWhenWaitersAreDropped(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 4)
-	f.die(1)
-	f.die(2)
+	f.expireDeadline(1)
+	f.expireDeadline(2)
 	f.queueUp(4) // drops them
 	f.wantQueue(3, 4)
 	f.leave(0)
@@ -288,7 +288,7 @@ func TestFairDeadlinesWhenWaitersAreDropped(t *testing.T) {
 	f.wantQueue(4, 1)
 	// A dead waiter in the middle is dropped when it is first, not sooner.
 	f.queueUp(5)
-	f.die(1)
+	f.expireDeadline(1)
 	f.leave(3)
 	f.take(4)
 	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(1), owner(5)}) {
@@ -313,7 +313,7 @@ func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
 		}
 	}
 	f.wantQueue(1, 2, 3)
-	f.die(1)
+	f.expireDeadline(1)
 	if told := f.try(3, asLong); told.Granted {
 		t.Error("the third has overtaken the second")
 	}
@@ -325,18 +325,18 @@ func TestFairDeadlinesWhenTheFirstDies(t *testing.T) {
 // However often the same waiters come and go, their deadlines do not drift into the future. Redisson: testWaitTimeoutDrift, testLockAcquiredTimeoutDrift.
 func TestFairDeadlinesDoNotDrift(t *testing.T) {
 	t.Parallel()
-	for name, round := range map[string]func(f *fairSite){
-		"all give up": func(f *fairSite) {
+	for name, round := range map[string]func(f *fairFixture){
+		"all give up": func(f *fairFixture) {
 			for n := 1; n <= 3; n++ {
 				f.leave(n)
 			}
 		},
-		"the last gives up first": func(f *fairSite) {
+		"the last gives up first": func(f *fairFixture) {
 			for n := 3; n >= 1; n-- {
 				f.leave(n)
 			}
 		},
-		"all get it": func(f *fairSite) {
+		"all get it": func(f *fairFixture) {
 			f.leave(0)
 			for n := 1; n <= 3; n++ {
 				f.take(n)
@@ -344,7 +344,7 @@ func TestFairDeadlinesDoNotDrift(t *testing.T) {
 			}
 			f.take(0)
 		},
-		"some get it": func(f *fairSite) {
+		"some get it": func(f *fairFixture) {
 			f.leave(0)
 			f.take(1)
 			f.leave(3)
@@ -451,7 +451,7 @@ func TestFairMessages(t *testing.T) {
 	f.take(2)
 	f.queueUp(3)
 	f.queueUp(4)
-	f.die(3)
+	f.expireDeadline(3)
 	if !f.leave(2) {
 		t.Error("not freed")
 	}
@@ -483,7 +483,7 @@ func TestFairForceRelease(t *testing.T) {
 	t.Parallel()
 	f := heldWith(t, 3)
 	heard := tap(t, f.rdb)
-	f.die(1)
+	f.expireDeadline(1)
 	for _, tc := range []struct {
 		owners []string
 		freed  bool
@@ -535,7 +535,7 @@ func TestFairPass(t *testing.T) {
 	heard.want(t, f.rdb)
 
 	f.take(2)
-	f.die(3)
+	f.expireDeadline(3)
 	// Dropping the waiter before it shifts no deadline.
 	if told := pass(2, 4); !told.Granted {
 		t.Errorf("to the first that is alive: %+v", told)
@@ -545,235 +545,6 @@ func TestFairPass(t *testing.T) {
 		t.Errorf("to one that is not in the queue: %+v", told)
 	}
 	heard.want(t, f.rdb, toFirst+owner(3)+" 0")
-}
-
-// listening makes waiters listen on their channels until the returned function is called.
-func (f *fairSite) listening(waiters ...int) (stop func()) {
-	f.Helper()
-	ps := f.rdb.Subscribe(ctx())
-	f.Cleanup(func() { _ = ps.Close() })
-	for _, n := range waiters {
-		if err := ps.Subscribe(ctx(), toFirst+owner(n)); err != nil {
-			f.Fatal(err)
-		}
-		if _, err := ps.Receive(ctx()); err != nil {
-			f.Fatal(err)
-		}
-	}
-	return func() {
-		_ = ps.Close()
-		for _, n := range waiters {
-			channel := toFirst + owner(n)
-			for f.rdb.PubSubNumSub(ctx(), channel).Val()[channel] > 0 {
-				time.Sleep(time.Millisecond)
-			}
-		}
-	}
-}
-
-// counting returns a fair lock whose listeners are counted.
-func counting(grace time.Duration) *Fair {
-	f := *fairLock
-	f.Grace, f.Counts = grace, grace > 0
-	return &f
-}
-
-// tryFor takes or queues up for the lock of counting.
-func (f *fairSite) tryFor(lock *Fair, n int) Answer {
-	f.Helper()
-	return mustAnswer(f.T, f.rdb, AcquireFair(lock, owner(n), lease, asLong, soon))
-}
-
-const absentees = deadlines + ":absent"
-
-// missing returns how many waiters had no listener when their turn came.
-func (f *fairSite) missing() int {
-	noted := f.rdb.HGetAll(ctx(), absentees).Val()
-	delete(noted, "next")
-	delete(noted, "due")
-	return len(noted)
-}
-
-// sinceLongAgo makes waiters absent for d longer.
-func (f *fairSite) sinceLongAgo(d time.Duration) {
-	f.Helper()
-	for n, since := range f.rdb.HGetAll(ctx(), absentees).Val() {
-		if n == "next" {
-			continue
-		}
-		ms, err := strconv.ParseInt(since, 10, 64)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.rdb.HSet(ctx(), absentees, n, ms-d.Milliseconds())
-	}
-}
-
-// If the server's clock was set back, a dead waiter is absent since a time to come. It is dropped
-// after the grace period all the same.
-func TestFairAbsentSinceATimeToCome(t *testing.T) {
-	t.Parallel()
-	f := heldWith(t, 2)
-	lock := counting(time.Minute)
-	f.listening(2)
-	if !mustFlag(t, f.rdb, ReleaseFair(lock, owner(0))) {
-		t.Fatal("not freed")
-	}
-	f.sinceLongAgo(-10 * time.Minute)
-	f.tryFor(lock, 2)
-	f.sinceLongAgo(time.Minute)
-	if told := f.tryFor(lock, 2); !told.Granted {
-		t.Errorf("%+v, want the lock: the first is dead", told)
-	}
-}
-
-// A dead waiter is dropped when it has had no listener for the grace period while the lock was
-// free. Several dead ones are dropped together. A live one is never dropped.
-func TestFairAbsentWaiters(t *testing.T) {
-	t.Parallel()
-	f := heldWith(t, 5)
-	lock := counting(time.Minute)
-	stop := f.listening(3, 5)
-	for range 2 { // while the lock is held, listeners are not checked
-		f.tryFor(lock, 5)
-	}
-	if n := f.missing(); n != 0 {
-		t.Errorf("%d absent while the lock is held", n)
-	}
-	if !mustFlag(t, f.rdb, ReleaseFair(lock, owner(0))) {
-		t.Fatal("not freed")
-	}
-	if n := f.missing(); n != 3 {
-		t.Errorf("%d absent after the release, want all that do not listen", n)
-	}
-	if ttl := f.rdb.PTTL(ctx(), absentees).Val(); ttl <= 0 {
-		t.Error("the notes on absent waiters do not expire")
-	}
-	if told := f.tryFor(lock, 5); told.Granted || told.TTL != soon {
-		t.Errorf("the fifth: %+v, want it to look again soon", told)
-	}
-	f.sinceLongAgo(59 * time.Second)
-	f.tryFor(lock, 5)
-	f.wantQueue(1, 2, 3, 4, 5)
-	f.sinceLongAgo(time.Second)
-	if told := f.tryFor(lock, 5); told.Granted {
-		t.Error("the fifth has the lock before the third")
-	}
-	if got := f.rdb.LRange(ctx(), queue, 0, -1).Val(); !slices.Equal(got, []string{owner(3), owner(5)}) {
-		t.Errorf("in the queue: %q, want the third and the fifth", got)
-	}
-	f.wantLeft(3, time.Minute) // it was told that its turn has come
-	if n := f.missing(); n != 0 {
-		t.Errorf("%d absent after they were dropped", n)
-	}
-	if told := f.tryFor(lock, 5); told.Granted || told.TTL <= soon {
-		t.Errorf("the fifth: %+v, want it to leave the third its time", told)
-	}
-
-	stop() // the third reconnects
-	f.tryFor(lock, 5)
-	f.sinceLongAgo(59 * time.Second)
-	f.listening(3, 5)
-	f.tryFor(lock, 5)
-	if n := f.missing(); n != 0 {
-		t.Errorf("%d absent, and the first is back", n)
-	}
-	f.take(3)
-	f.leave(3)
-	if told := f.tryFor(lock, 5); !told.Granted {
-		t.Errorf("the last: %+v", told)
-	}
-	f.wantQueue()
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(5)))
-	if keys := f.rdb.Keys(ctx(), "*").Val(); len(keys) > 0 {
-		t.Errorf("left: %q", keys)
-	}
-}
-
-// A waiter without a listener that tries by itself gets the lock. The note on a waiter that leaves
-// is deleted.
-func TestFairAbsentWaiterThatAsks(t *testing.T) {
-	t.Parallel()
-	f := heldWith(t, 3)
-	lock := counting(time.Minute)
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-	f.tryFor(lock, 3)
-	f.leave(1)
-	if told := f.tryFor(lock, 2); !told.Granted {
-		t.Errorf("the first that asks: %+v", told)
-	}
-	if n := f.missing(); n != 0 {
-		t.Errorf("%d absent", n)
-	}
-}
-
-// The first in the queue is back before another waiter leaves. Its next absence begins anew.
-func TestFairAbsentWaiterThatIsBack(t *testing.T) {
-	t.Parallel()
-	f := heldWith(t, 3)
-	lock := counting(time.Minute)
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-	if n := f.missing(); n != 3 {
-		t.Fatalf("%d absent after the release, want all", n)
-	}
-	f.sinceLongAgo(time.Hour)
-	stop := f.listening(1)
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(3)))
-	if n := f.missing(); n != 1 {
-		t.Errorf("%d absent, want the second: the first is back", n)
-	}
-	stop()
-	if told := f.tryFor(lock, 2); told.Granted {
-		t.Error("the first was passed over, although it listened a moment ago")
-	}
-}
-
-// The search for dead waiters begins anew when the first has just lost its listener. Those behind it
-// keep the rest of their grace period.
-func TestFairAbsentWaiterBehindAnother(t *testing.T) {
-	t.Parallel()
-	f := heldWith(t, 4)
-	lock := counting(time.Minute)
-	stop := f.listening(2)
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-	if n := f.missing(); n != 3 {
-		t.Fatalf("%d absent after the release, want all but the second", n)
-	}
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(1)))
-	stop()
-	mustFlag(t, f.rdb, ReleaseFair(lock, owner(4)))
-	f.wantQueue(2, 3)
-}
-
-// If listeners cannot be counted, waiters are notified and never dropped.
-func TestFairListenersThatCannotBeCounted(t *testing.T) {
-	t.Parallel()
-	for name, lock := range map[string]func() (*Fair, []any){
-		"not here":   func() (*Fair, []any) { lock := *counting(time.Minute); lock.Counts = false; return &lock, nil },
-		"no channel": func() (*Fair, []any) { return counting(time.Minute), []any{"~*", "resetchannels", "+@all"} },
-		"no command": func() (*Fair, []any) { return counting(time.Minute), []any{"~*", "&*", "+@all", "-publish"} },
-		"no counts":  func() (*Fair, []any) { return counting(time.Minute), []any{"~*", "&*", "+@all", "-pubsub"} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			srv := redistest.Start(t)
-			f := &fairSite{t, srv.Client(t)}
-			lock, rules := lock()
-			if rules != nil {
-				f.rdb = asUser(t, srv, rules...)
-			}
-			f.take(0)
-			f.queueUp(1)
-			f.queueUp(2)
-			mustFlag(t, f.rdb, ReleaseFair(lock, owner(0)))
-			if told := f.tryFor(lock, 2); told.Granted || told.TTL <= soon {
-				t.Errorf("the second: %+v", told)
-			}
-			if n := f.missing(); n != 0 {
-				t.Errorf("%d absent", n)
-			}
-		})
-	}
 }
 
 // Any of the keys of a fair lock may be lost, by eviction or by hand. Each waiter that keeps trying
@@ -819,15 +590,15 @@ func TestFairHealsWhateverIsLost(t *testing.T) {
 // Deadlines of dead waiters whose queue is lost go with the last owner, however it ends.
 func TestFairDeadlinesWithoutAQueue(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(f *fairSite){
-		"the holder releases":  func(f *fairSite) { f.leave(0) },
-		"a waiter takes turns": func(f *fairSite) { f.queueUp(3); f.leave(0); f.take(3); f.leave(3) },
-		"a waiter gives up":    func(f *fairSite) { f.queueUp(3); f.leave(0); f.leave(3) },
-		"the place is unknown": func(f *fairSite) { f.rdb.Del(ctx(), key); f.leave(3) },
-		"handed over":          func(f *fairSite) { f.queueUp(3); f.pass(0, 3, lease); f.leave(3) },
-		"to be handed over":    func(f *fairSite) { f.pass(0, 3, lease) },
-		"the holder is forced": func(f *fairSite) { mustFlag(t, f.rdb, ForceReleaseFair(fairLock, []string{owner(0)})) },
-		"the next dies":        func(f *fairSite) { f.rdb.Del(ctx(), key); f.take(3); f.rdb.Del(ctx(), key) },
+	for name, end := range map[string]func(f *fairFixture){
+		"the holder releases":  func(f *fairFixture) { f.leave(0) },
+		"a waiter takes turns": func(f *fairFixture) { f.queueUp(3); f.leave(0); f.take(3); f.leave(3) },
+		"a waiter gives up":    func(f *fairFixture) { f.queueUp(3); f.leave(0); f.leave(3) },
+		"the place is unknown": func(f *fairFixture) { f.rdb.Del(ctx(), key); f.leave(3) },
+		"handed over":          func(f *fairFixture) { f.queueUp(3); f.pass(0, 3, lease); f.leave(3) },
+		"to be handed over":    func(f *fairFixture) { f.pass(0, 3, lease) },
+		"the holder is forced": func(f *fairFixture) { mustFlag(t, f.rdb, ForceReleaseFair(fairLock, []string{owner(0)})) },
+		"the next dies":        func(f *fairFixture) { f.rdb.Del(ctx(), key); f.take(3); f.rdb.Del(ctx(), key) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -845,9 +616,9 @@ func TestFairDeadlinesWithoutAQueue(t *testing.T) {
 // deadlines are lost.
 func TestFairWaiterInTheQueueTwice(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(f *fairSite){
-		"granted": func(f *fairSite) { f.leave(0); f.take(1); f.leave(1) },
-		"leaves":  func(f *fairSite) { f.leave(1); f.leave(0) },
+	for name, end := range map[string]func(f *fairFixture){
+		"granted": func(f *fairFixture) { f.leave(0); f.take(1); f.leave(1) },
+		"leaves":  func(f *fairFixture) { f.leave(1); f.leave(0) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -969,7 +740,7 @@ const batch = 100
 // process that do not try either. Those of a JVM keep theirs. It queues up again.
 func TestFairFrozenWaiter(t *testing.T) {
 	t.Parallel()
-	f := newFairSite(t)
+	f := newFairFixture(t)
 	lock := counting(time.Minute)
 	ours := func(process string, n int) string { return fmt.Sprintf("%s.1.abc:%d", process, n) }
 	try := func(owner string) Answer { return mustAnswer(t, f.rdb, AcquireFair(lock, owner, lease, asLong, soon)) }

@@ -3,7 +3,6 @@ package lua
 import (
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -48,7 +47,7 @@ func mustEval(t *testing.T, rdb *redis.Client, c Call) any {
 func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 	t.Helper()
 	if c.Script == forceRelease || c.Script == fairForceRelease {
-		taken, _ := mustTake(t, rdb, c)
+		taken, _ := mustForceRelease(t, rdb, c)
 		return slices.Contains(taken, true)
 	}
 	done, _, err := c.ReadRelease(mustEval(t, rdb, c))
@@ -58,8 +57,8 @@ func mustFlag(t *testing.T, rdb *redis.Client, c Call) bool {
 	return done
 }
 
-// mustTake returns which owners lost the lock to a force, and how many hold it still.
-func mustTake(t *testing.T, rdb *redis.Client, c Call) (taken []bool, left int) {
+// mustForceRelease returns which owners lost the lock to a force, and how many hold it still.
+func mustForceRelease(t *testing.T, rdb *redis.Client, c Call) (taken []bool, left int) {
 	t.Helper()
 	reply := mustEval(t, rdb, c)
 	list, _ := reply.([]any)
@@ -351,7 +350,7 @@ func TestForceRelease(t *testing.T) {
 		for _, owner := range held {
 			put(t, rdb, key, owner, 3, lease)
 		}
-		taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement))
+		taken, left := mustForceRelease(t, rdb, ForceRelease(key, owners, announcement))
 		if taken[0] != slices.Contains(held, mine) || taken[1] != slices.Contains(held, other) || left != 0 {
 			t.Errorf("held by %q: taken %v, left %d", held, taken, left)
 		}
@@ -373,7 +372,7 @@ func TestForceRelease(t *testing.T) {
 	// A reader that has entered since stays, and the hash keeps its TTL.
 	put(t, rdb, key, mine, 1, lease)
 	put(t, rdb, key, "mode", 1, lease)
-	if taken, left := mustTake(t, rdb, ForceRelease(key, owners, announcement)); !taken[0] || taken[1] || left != 1 {
+	if taken, left := mustForceRelease(t, rdb, ForceRelease(key, owners, announcement)); !taken[0] || taken[1] || left != 1 {
 		t.Errorf("a reader beside another one: taken %v, left %d", taken, left)
 	}
 	wantHash(t, rdb, key, map[string]string{"somebody else": "1", "mode": "1"})
@@ -394,186 +393,6 @@ func TestHolders(t *testing.T) {
 			t.Errorf("%q, %v; want %q", got, err, want)
 		}
 	}
-}
-
-func TestRenew(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	put(t, rdb, "short", mine, 2, 10*time.Second)
-	put(t, rdb, "long", mine, 1, time.Hour)
-	put(t, rdb, "endless", mine, 1, 0)
-	put(t, rdb, "another's", other, 1, 20*time.Second)
-	if err := rdb.Set(ctx(), "string", "a value", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	put(t, rdb, "last", mine, 1, 10*time.Second)
-
-	keys := []string{"short", "long", "string", "endless", "gone", "another's", "last"}
-	var holds []Renewable
-	for _, key := range keys {
-		holds = append(holds, Renewable{Key: key, Field: mine})
-	}
-	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, lease)), len(keys))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []bool{true, true, false, true, false, false, true} {
-		if results[i].Renewed != want {
-			t.Errorf("%s: renewed %v, want %v", keys[i], results[i].Renewed, want)
-		}
-		if isError := results[i].Err != nil; isError != (keys[i] == "string") {
-			t.Errorf("%s: error %v", keys[i], results[i].Err)
-		}
-	}
-	if err := results[2].Err; err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-		t.Errorf("the error of the key that is a string: %v", err)
-	}
-	wantTTL(t, rdb, "short", lease)
-	wantTTL(t, rdb, "long", time.Hour)
-	wantTTL(t, rdb, "endless", lease)
-	wantTTL(t, rdb, "another's", 20*time.Second)
-	wantTTL(t, rdb, "last", lease)
-	wantHash(t, rdb, "short", map[string]string{mine: "2"})
-	wantHash(t, rdb, "gone", nil)
-}
-
-// Renew tells apart the time-out keys of several holds, and leaves those of a hold that it does not
-// renew alone.
-func TestRenewTimeouts(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	timeouts := map[string][]string{"none": nil, "gone": {"gone:1"}, "two": {"two:1", "two:2"}, "string": {"string:1"}, "one": {"one:1"}}
-	keys := []string{"none", "gone", "two", "string", "one"}
-	var holds []Renewable
-	for _, key := range keys {
-		switch key {
-		case "gone":
-		case "string":
-			mustSet(t, rdb, key, time.Minute)
-		default:
-			put(t, rdb, key, mine, 1, 10*time.Second)
-		}
-		for _, timeout := range timeouts[key] {
-			if timeout != "two:2" { // it was evicted, and is restored
-				mustSet(t, rdb, timeout, 10*time.Second)
-			}
-		}
-		holds = append(holds, Renewable{Key: key, Field: mine, Timeouts: timeouts[key], Lease: lease})
-	}
-	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, lease)), len(holds))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, key := range keys {
-		want := lease
-		if key == "gone" || key == "string" {
-			want = 10 * time.Second
-		} else {
-			wantTTL(t, rdb, key, lease)
-		}
-		if got := results[i]; got.Renewed != (want == lease) || (got.Err != nil) != (key == "string") {
-			t.Errorf("%s: %+v", key, got)
-		}
-		for _, timeout := range timeouts[key] {
-			wantTTL(t, rdb, timeout, want)
-		}
-	}
-}
-
-func mustSet(t *testing.T, rdb *redis.Client, key string, ttl time.Duration) {
-	t.Helper()
-	if err := rdb.Set(ctx(), key, "1", ttl).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A renewal says that a hash lives for too long, as it does once the server's clock was set back, and
-// the next one shortens the TTL. It does not if the hash has been prolonged in between, or if
-// another reader shares it.
-func TestRenew_Shortens(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	renew := func(h Renewable) Renewal {
-		t.Helper()
-		results, err := ReadRenew(mustEval(t, rdb, Renew([]Renewable{{Key: "gone", Field: mine}, h}, lease)), 2)
-		if err != nil || results[0] != (Renewal{}) || !results[1].Renewed {
-			t.Fatalf("%+v, %v", results, err)
-		}
-		return results[1]
-	}
-	const long = time.Hour
-	put(t, rdb, "lock", mine, 1, long)
-	hold := Renewable{Key: "lock", Field: mine}
-	first := renew(hold)
-	wantTTL(t, rdb, "lock", long)
-	if at := time.UnixMilli(first.Expiry); first.TTL > long || first.TTL < long-10*time.Second || time.Until(at) < long-20*time.Second {
-		t.Errorf("it lives for %v, until %v", first.TTL, at)
-	}
-
-	// An extension has moved the end.
-	hold.Seen = first.Expiry
-	if !mustFlag(t, rdb, Update("lock", mine, 1, first.TTL+time.Second)) {
-		t.Fatal("the extension was refused")
-	}
-	second := renew(hold)
-	wantTTL(t, rdb, "lock", long+time.Second)
-	if second.Expiry < first.Expiry+1000 {
-		t.Errorf("it expires at %d and then at %d", first.Expiry, second.Expiry)
-	}
-
-	hold.Seen = second.Expiry
-	for range 2 { // a repeat changes nothing
-		if got := renew(hold); got.Expiry != 0 {
-			t.Errorf("shortened: %+v", got)
-		}
-		wantTTL(t, rdb, "lock", lease)
-	}
-
-	// A reader, alone and beside another one.
-	timeout := "timeout:1"
-	put(t, rdb, "read", mine, 1, long)
-	put(t, rdb, "read", "mode", 0, 0)
-	if err := rdb.HSet(ctx(), "read", "mode", "read", other, "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	mustSet(t, rdb, timeout, long)
-	reader := Renewable{Key: "read", Field: mine, Timeouts: []string{timeout}, Lease: lease}
-	if got := renew(reader); got.Expiry != 0 {
-		t.Errorf("beside another reader: %+v", got)
-	}
-	if err := rdb.HDel(ctx(), "read", other).Err(); err != nil {
-		t.Fatal(err)
-	}
-	reader.Seen = renew(reader).Expiry
-	wantTTL(t, rdb, "read", long)
-	wantTTL(t, rdb, timeout, long)
-	renew(reader)
-	wantTTL(t, rdb, "read", lease)
-	wantTTL(t, rdb, timeout, lease)
-}
-
-// One script must carry as many holds as the watchdog puts into a batch, each with its own owner.
-func TestRenewMany(t *testing.T) {
-	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
-	const n = 500
-	var holds []Renewable
-	for i := range n {
-		holds = append(holds, Renewable{Key: fmt.Sprintf("lock:%d", i), Field: fmt.Sprintf("client:%d", i)})
-		if i%2 == 0 {
-			put(t, rdb, holds[i].Key, holds[i].Field, 1, time.Second*20)
-		}
-	}
-	results, err := ReadRenew(mustEval(t, rdb, Renew(holds, time.Hour)), n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		if want := i%2 == 0; results[i].Renewed != want || results[i].Err != nil {
-			t.Fatalf("%s: %+v, want %v", holds[i].Key, results[i], want)
-		}
-	}
-	wantTTL(t, rdb, holds[n-2].Key, time.Hour)
 }
 
 func TestInspect(t *testing.T) {
@@ -864,159 +683,5 @@ func TestDigest(t *testing.T) {
 		if err != nil || sha != c.Script.SHA {
 			t.Errorf("%s: digest %s, Redis says %s (%v)", c.Script.Name, c.Script.SHA, sha, err)
 		}
-	}
-}
-
-// strange holds replies that no script gives.
-var strange = []any{
-	nil, "", "1", "OK", true, false, 1.0, int64(-1), int64(math.MinInt64), int(1),
-	[]any{}, []any{nil}, []any{"1"}, []any{int64(1), int64(2)}, []any{[]any{int64(1)}}, map[any]any{"1": int64(1)}, fmt.Errorf("x"),
-}
-
-func TestReadAcquire(t *testing.T) {
-	t.Parallel()
-	plain, fenced, fair := Acquire(key, mine, lease), AcquireFenced(key, "n", mine, lease), AcquireFair(&Fair{}, mine, lease, 0, 0)
-	fencedFair, fencedWrite := AcquireFencedFair(&Fair{}, mine, lease, 0, 0), AcquireFencedWrite(key, "n", mineWrite, lease)
-	for _, tc := range []struct {
-		call  Call
-		reply any
-		want  Answer
-	}{
-		{fencedFair, int64(1), Answer{Granted: true, Token: 1}},
-		{fencedFair, "9007199254740992", Answer{Granted: true, Token: exact}},
-		{fencedFair, []any{int64(5), "1700000000000", int64(17)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Place: 17}},
-		{fencedWrite, int64(2), Answer{Granted: true, Token: 2}},
-		{fencedWrite, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
-		{plain, int64(1), Answer{Granted: true}},
-		{fair, int64(1), Answer{Granted: true}},
-		{fenced, int64(1), Answer{Granted: true, Token: 1}},
-		{fenced, int64(exact - 1), Answer{Granted: true, Token: exact - 1}},
-		{fenced, "9007199254740992", Answer{Granted: true, Token: exact}},
-		{fenced, "9223372036854775807", Answer{Granted: true, Token: math.MaxInt64}},
-		{plain, []any{int64(0)}, Answer{}},
-		{plain, []any{int64(-1)}, Answer{TTL: -time.Millisecond}},
-		{fenced, []any{int64(30000)}, Answer{TTL: 30 * time.Second}},
-		{plain, []any{int64(math.MaxInt64 / 1_000_000)}, Answer{TTL: math.MaxInt64 / 1_000_000 * time.Millisecond}},
-		{plain, []any{int64(math.MaxInt64/1_000_000 + 1)}, Answer{TTL: -time.Millisecond}},
-		{fair, []any{int64(math.MaxInt64), "1700000000000", int64(1)}, Answer{TTL: -time.Millisecond, Now: 1700000000000, Place: 1}},
-		{fair, []any{int64(5), "1700000000000", int64(0)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000}},
-		{fair, []any{int64(5), "1700000000000", int64(17)}, Answer{TTL: 5 * time.Millisecond, Now: 1700000000000, Place: 17}},
-	} {
-		if got, err := tc.call.ReadAcquire(tc.reply); got != tc.want || err != nil {
-			t.Errorf("%s: %v: %+v, %v; want %+v", tc.call.Script.Name, tc.reply, got, err, tc.want)
-		}
-	}
-	for _, c := range []Call{plain, fenced, fair, fencedFair, fencedWrite} {
-		for _, reply := range append(strange, int64(0)) {
-			if got, err := c.ReadAcquire(reply); got != (Answer{}) || err == nil {
-				t.Errorf("%s: %T %v: %+v, %v; want an error", c.Script.Name, reply, reply, got, err)
-			}
-		}
-	}
-	if got, err := plain.ReadAcquire(int64(2)); err == nil {
-		t.Errorf("a plain lock has no token: %+v", got)
-	}
-	for _, reply := range [][]any{{int64(2)}, {int64(2), "soon", int64(1)}, {int64(2), int64(3), int64(1)}, {"2", "3", int64(1)}, {int64(2), "3", int64(-1)}} {
-		if got, err := fair.ReadAcquire(reply); got != (Answer{}) || err == nil {
-			t.Errorf("a refusal without the server's clock or with no place, %v: %+v, %v", reply, got, err)
-		}
-	}
-}
-
-func TestReadUpdate(t *testing.T) {
-	t.Parallel()
-	c := Update(key, mine, 1, lease)
-	for n, want := range map[int64]bool{0: false, 1: true} {
-		if got, err := c.ReadUpdate(n); got != want || err != nil {
-			t.Errorf("%d: %v, %v", n, got, err)
-		}
-	}
-	for _, reply := range append(strange, int64(2)) {
-		got, err := c.ReadUpdate(reply)
-		if got || err == nil {
-			t.Errorf("%T %v: %v, %v; want an error", reply, reply, got, err)
-		} else if !strings.Contains(err.Error(), "update") {
-			t.Errorf("the error does not name the script: %v", err)
-		}
-	}
-}
-
-func TestReadRelease(t *testing.T) {
-	t.Parallel()
-	c := Release(key, mine, announcement)
-	for n, want := range map[int64]struct {
-		freed     bool
-		listeners int
-	}{0: {false, 0}, 1: {true, 0}, 3: {true, 2}} {
-		if freed, listeners, err := c.ReadRelease(n); freed != want.freed || listeners != want.listeners || err != nil {
-			t.Errorf("%d: %v, %d, %v", n, freed, listeners, err)
-		}
-	}
-	for _, reply := range strange {
-		if freed, _, err := c.ReadRelease(reply); freed || err == nil || !strings.Contains(err.Error(), "release") {
-			t.Errorf("%T %v: %v, %v; want an error that names the script", reply, reply, freed, err)
-		}
-	}
-}
-
-func TestReadHolders(t *testing.T) {
-	t.Parallel()
-	for _, want := range [][]string{{}, {mine}, {mine, other}} {
-		reply := []any{}
-		for _, owner := range want {
-			reply = append(reply, owner)
-		}
-		if got, err := ReadHolders(reply); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%v: %q, %v", reply, got, err)
-		}
-	}
-	for _, reply := range []any{nil, "", mine, int64(0), int64(1), []any{nil}, []any{mine, int64(1)}, map[any]any{mine: "1"}} {
-		if got, err := ReadHolders(reply); got != nil || err == nil {
-			t.Errorf("%T %v: %q, %v; want an error", reply, reply, got, err)
-		}
-	}
-}
-
-func TestReadInspect(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct {
-		reply []any
-		want  State
-	}{
-		{[]any{int64(0), int64(-2), int64(0), ""}, State{}},
-		{[]any{int64(1), int64(-1), int64(0), ""}, State{Fields: 1, TTL: -time.Millisecond}},
-		{[]any{int64(1), int64(0), int64(1), ""}, State{Fields: 1, Count: 1}},
-		{[]any{int64(1), int64(math.MaxInt64), int64(1), ""}, State{Fields: 1, Count: 1, TTL: -time.Millisecond}},
-		{[]any{int64(2), int64(1500), int64(4), "read"}, State{Fields: 2, TTL: 1500 * time.Millisecond, Count: 4, Mode: "read"}},
-	} {
-		if got, err := ReadInspect(tc.reply); got != tc.want || err != nil {
-			t.Errorf("%v: %+v, %v; want %+v", tc.reply, got, err, tc.want)
-		}
-	}
-	for _, reply := range append(strange, []any{int64(1), nil, int64(1), ""}, []any{int64(1), int64(2), "3", ""}, []any{int64(1), int64(2), int64(3), int64(4)}) {
-		if got, err := ReadInspect(reply); got != (State{}) || err == nil {
-			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
-		}
-	}
-}
-
-func TestReadRenew(t *testing.T) {
-	t.Parallel()
-	results, err := ReadRenew([]any{int64(1), int64(0), "WRONGTYPE no", int64(5000), int64(1000)}, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !results[0].Renewed || results[0].Err != nil || results[1].Renewed || results[1].Err != nil || results[2].Renewed || results[2].Err == nil ||
-		results[3] != (Renewal{Renewed: true, TTL: 5 * time.Second, Expiry: 6000}) {
-		t.Errorf("%+v", results)
-	}
-	one := int64(1)
-	for _, reply := range append(strange, int64(0), one, []any{one}, []any{one, one, one}, []any{one, int64(2), one, int64(0)}, []any{one, nil, one, int64(0)}) {
-		if got, err := ReadRenew(reply, 3); got != nil || err == nil {
-			t.Errorf("%T %v: %+v, %v; want an error", reply, reply, got, err)
-		}
-	}
-	if got, err := ReadRenew([]any{int64(0)}, 0); len(got) != 0 || err != nil {
-		t.Errorf("no keys: %v, %v", got, err)
 	}
 }

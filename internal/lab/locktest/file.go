@@ -28,11 +28,11 @@ type FileTest[F File] struct {
 	User keyfuncs.Func
 	// Serve serves GET and PUT /orders/:id, whose handler writes the name of its lock or "no lock",
 	// and POST /pay/:id, which answers 201 with what pay returns. All have the middleware of the file.
-	Serve func(file F, pay func() string) *Site
+	Serve func(file F, pay func() string) *Server
 	// Check is File.Check, with the router of Serve.
 	Check func(file F) error
 	// Also tests more, while the lock reqlock:order:1 is held. It may be nil.
-	Also func(s *Site)
+	Also func(s *Server)
 }
 
 // Run runs the test.
@@ -49,7 +49,7 @@ func (test FileTest[F]) Run(t *testing.T) {
 		{"method": "GET", "pattern": "/orders/{id}", "key": "order:{path.id}"},
 		{"method": "POST", "pattern": "/pay/:id", "key": "pay:{path.id}", "idempotency": {"scope": "{user}"}}
 	]}`)
-	locks := New(t)
+	locks := NewLocks(t)
 	file, err := test.Open(locks, path, routes.Options{
 		Logger: slog.New(slog.DiscardHandler), Sources: map[string]keyfuncs.Func{"user": test.User},
 	})
@@ -64,8 +64,8 @@ func (test FileTest[F]) Run(t *testing.T) {
 	runs := 0
 	s := test.Serve(file, func() string { runs++; return fmt.Sprint("payment ", runs) })
 
-	Hold(t, locks, "reqlock:order:1")
-	Hold(t, locks, "reqlock:pay:1")
+	MustHold(t, locks, "reqlock:order:1")
+	MustHold(t, locks, "reqlock:pay:1")
 	for range 2 {
 		s.Want("GET", "/orders/1", 409, "locked")
 		s.Want("GET", "/orders/42", 200, "reqlock:order:42")
@@ -76,13 +76,13 @@ func (test FileTest[F]) Run(t *testing.T) {
 		test.Also(s)
 	}
 	for range 2 {
-		if a := s.Pay("/pay/1", "refused"); a.Status != 409 || a.Replayed() || runs != 0 {
+		if a := s.PostWithKey("/pay/1", "refused"); a.Status != 409 || a.Replayed() || runs != 0 {
 			t.Errorf("with the lock held: %v after %d runs, want 409, not recorded", a, runs)
 		}
 	}
-	first := s.Pay("/pay/2", "k")
-	Hold(t, locks, "reqlock:pay:2")
-	if again := s.Pay("/pay/2", "k"); first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
+	first := s.PostWithKey("/pay/2", "k")
+	MustHold(t, locks, "reqlock:pay:2")
+	if again := s.PostWithKey("/pay/2", "k"); first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
 		t.Errorf("payment %v, then %v with the lock held, want a replay", first, again)
 	}
 

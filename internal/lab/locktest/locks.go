@@ -1,5 +1,13 @@
-// Package locktest has the helpers of tests that lock: a client of the locks, a site to send
-// requests to, and the answers.
+// Package locktest has the helpers of tests of adapters. These are most of what they need:
+//
+//	locks := NewLocks(t)                  a lock client on a Redis of the test's own
+//	MustHold(t, locks, name)              holds a lock, as another process would
+//	s := NewServer(t, handler)            a server, and a client of it
+//	s.Want("GET", "/orders/1", 409, text) sends a request and checks the answer
+//	s.PostWithKey("/pay", "key")          sends a POST with an idempotency key
+//	WantPanic(t, text, f)                 checks what f panics with
+//
+// FileTest tests the routes in a file, in any adapter.
 package locktest
 
 import (
@@ -15,9 +23,9 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// New returns a client of the locks on its own Redis. The client must become idle by the end of the
+// NewLocks returns a client of the locks on its own Redis. The client must become idle by the end of the
 // test.
-func New(t testing.TB, changes ...func(*core.Options)) *core.Client {
+func NewLocks(t testing.TB, changes ...func(*core.Options)) *core.Client {
 	t.Helper()
 	opts := core.Options{Logger: slog.New(slog.DiscardHandler)}
 	for _, change := range changes {
@@ -44,8 +52,8 @@ func New(t testing.TB, changes ...func(*core.Options)) *core.Client {
 	return locks
 }
 
-// Hold holds a lock, as another process would, until the test ends.
-func Hold(t testing.TB, locks *core.Client, name string) {
+// MustHold holds a lock, as another process would, until the test ends.
+func MustHold(t testing.TB, locks *core.Client, name string) {
 	t.Helper()
 	lease, err := locks.Lock(name).Acquire(context.Background(), core.AcquireOptions{})
 	if err != nil {

@@ -65,9 +65,9 @@ func bearer(token string) func(*http.Request) {
 func anonymous(*http.Request) {}
 
 // do sends a POST.
-func do(s *locktest.Site, path string, changes ...func(*http.Request)) locktest.Answer {
+func do(s *locktest.Server, path string, changes ...func(*http.Request)) locktest.Answer {
 	s.Helper()
-	r := s.Request(http.MethodPost, path, "{}")
+	r := s.NewRequest(http.MethodPost, path, "{}")
 	for _, change := range changes {
 		change(r)
 	}
@@ -86,8 +86,8 @@ func TestLockByUser(t *testing.T) {
 					<-leave
 				}
 			}
-			locks := locktest.New(t)
-			s := locktest.Serve(t, shop.serve(locks, transfer, nil))
+			locks := locktest.NewLocks(t)
+			s := locktest.NewServer(t, shop.serve(locks, transfer, nil))
 			anna, ben := as(t, "anna"), as(t, "ben")
 			first := make(chan locktest.Answer)
 			go func() { first <- do(s, "/transfer?stay", anna) }()
@@ -130,7 +130,7 @@ func TestScopeOfUser(t *testing.T) {
 				runs++
 				_, _ = io.WriteString(w, fmt.Sprint("payment ", runs))
 			}
-			s := locktest.Serve(t, shop.serve(locktest.New(t), nil, pay))
+			s := locktest.NewServer(t, shop.serve(locktest.NewLocks(t), nil, pay))
 			for _, test := range []struct {
 				who      string
 				as       func(*http.Request)
@@ -144,7 +144,7 @@ func TestScopeOfUser(t *testing.T) {
 				{"anonymous", anonymous, 401, "", false},
 				{"nameless", as(t, ""), 400, "key-missing", false},
 			} {
-				a := s.Pay("/pay", "k", test.as)
+				a := s.PostWithKey("/pay", "k", test.as)
 				if a.Status != test.status || !strings.Contains(a.Body, test.body) || a.Replayed() != test.replayed {
 					t.Errorf("%s: %v, want %d %q, replayed: %v", test.who, a, test.status, test.body, test.replayed)
 				}
@@ -162,7 +162,7 @@ func TestGuardBeforeAuthentication(t *testing.T) {
 	for _, shop := range shops {
 		t.Run(shop.name, func(t *testing.T) {
 			t.Parallel()
-			s := locktest.Serve(t, shop.wrong(locktest.New(t), func(http.ResponseWriter, *http.Request) {
+			s := locktest.NewServer(t, shop.wrong(locktest.NewLocks(t), func(http.ResponseWriter, *http.Request) {
 				t.Error("the handler runs without a lock")
 			}))
 			for _, who := range []func(*http.Request){as(t, "anna"), anonymous} {

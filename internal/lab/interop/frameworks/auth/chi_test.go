@@ -58,8 +58,8 @@ func TestClaimChi(t *testing.T) {
 	router := chi.NewRouter()
 	tokens := jwtauth.New("HS256", secret, nil)
 	tenant := keyfuncs.Claim(chiClaims(), "tenant", "id")
-	router.With(jwtauth.Verifier(tokens), jwtauth.Authenticator(tokens), httplock.New(locktest.New(t), httplock.Config{Key: tenant})).Post("/transfer", answerLock)
-	s := locktest.Serve(t, router)
+	router.With(jwtauth.Verifier(tokens), jwtauth.Authenticator(tokens), httplock.New(locktest.NewLocks(t), httplock.Config{Key: tenant})).Post("/transfer", answerLock)
+	s := locktest.NewServer(t, router)
 	if a := do(s, "/transfer", as(t, "anna")); a.Body != "reqlock:7" {
 		t.Error(a)
 	}

@@ -61,8 +61,8 @@ func TestClaimEcho(t *testing.T) {
 	t.Parallel()
 	e := echo.New()
 	tenant := keyfuncs.Claim(echoClaims(), "tenant", "id")
-	e.POST("/transfer", echoHandler(answerLock), echoTokens(), echolock.New(locktest.New(t), echolock.Config{Key: tenant}))
-	s := locktest.Serve(t, e)
+	e.POST("/transfer", echoHandler(answerLock), echoTokens(), echolock.New(locktest.NewLocks(t), echolock.Config{Key: tenant}))
+	s := locktest.NewServer(t, e)
 	if a := do(s, "/transfer", as(t, "anna")); a.Body != "reqlock:7" {
 		t.Error(a)
 	}

@@ -49,7 +49,7 @@ func ginShopWrong(locks *core.Client, transfer http.HandlerFunc) http.Handler {
 // A claim of gin-jwt's, nested and a number.
 func TestClaimGin(t *testing.T) {
 	t.Parallel()
-	locks := locktest.New(t)
+	locks := locktest.NewLocks(t)
 
 	claims := func(r *http.Request) map[string]any {
 		claims, _ := ginlock.Get(r, "JWT_PAYLOAD").(ginjwt.MapClaims)
@@ -59,7 +59,7 @@ func TestClaimGin(t *testing.T) {
 
 	router := gin.New()
 	router.POST("/transfer", ginTokens().MiddlewareFunc(), ginlock.New(locks, ginlock.Config{Key: tenant}), ginHandler(answerLock))
-	s := locktest.Serve(t, router)
+	s := locktest.NewServer(t, router)
 	if a := do(s, "/transfer", as(t, "anna")); a.Body != "reqlock:7" {
 		t.Error(a)
 	}

@@ -23,8 +23,8 @@ const patience = 20 * time.Second
 // background is for work after the end of the test's context.
 var background = context.Background()
 
-// An env is the environment of one test.
-type env struct {
+// An fixture is the environment of one test.
+type fixture struct {
 	*testing.T
 	adapter Adapter
 	redis   *redistest.Server
@@ -32,7 +32,7 @@ type env struct {
 	// setup is proxied.
 	rdb   *redis.Client
 	locks *core.Client
-	log   *journal
+	log   *testLog
 	proxy *redistest.Proxy
 	// patience is how long this test waits for an event.
 	patience time.Duration
@@ -45,52 +45,52 @@ type env struct {
 	rdbs    []*redis.Client
 }
 
-// A setup holds what a test may change in its env.
+// A setup holds what a test may change in its fixture.
 type setup struct {
 	options  core.Options
 	proxied  bool
 	patience time.Duration
 }
 
-func newEnv(t *testing.T, a Adapter, changes ...func(*setup)) *env {
+func newFixture(t *testing.T, a Adapter, changes ...func(*setup)) *fixture {
 	t.Helper()
 	s := setup{options: core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience}, patience: patience}
 	for _, change := range changes {
 		change(&s)
 	}
-	e := &env{T: t, adapter: a, redis: redistest.Start(t), log: &journal{}, patience: s.patience, outcomes: make(chan guard.Outcome, 10_000)}
-	e.rdb = e.redis.Client(t)
-	addr := e.redis.Addr()
+	fx := &fixture{T: t, adapter: a, redis: redistest.Start(t), log: &testLog{}, patience: s.patience, outcomes: make(chan guard.Outcome, 10_000)}
+	fx.rdb = fx.redis.Client(t)
+	addr := fx.redis.Addr()
 	if s.proxied {
-		e.proxy = e.redis.Proxy(t)
-		addr = e.proxy.Addr()
+		fx.proxy = fx.redis.Proxy(t)
+		addr = fx.proxy.Addr()
 	}
-	t.Cleanup(e.finish)
-	e.locks = e.client(addr, s.options)
-	return e
+	t.Cleanup(fx.finish)
+	fx.locks = fx.newLocks(addr, s.options)
+	return fx
 }
 
-// client returns a lock client, as another process would have one.
-func (e *env) client(addr string, options core.Options) *core.Client {
-	e.Helper()
+// newLocks returns a lock client, as another process would have one.
+func (fx *fixture) newLocks(addr string, options core.Options) *core.Client {
+	fx.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: options.CommandTimeout, ReadTimeout: options.CommandTimeout})
-	e.rdbs = append(e.rdbs, rdb)
+	fx.rdbs = append(fx.rdbs, rdb)
 	c, err := core.New(rdb, options)
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
-	e.clients = append(e.clients, c)
+	fx.clients = append(fx.clients, c)
 	return c
 }
 
 // finish stops everything that the test started, and checks that nothing is left.
-func (e *env) finish() {
-	for _, end := range e.ends {
+func (fx *fixture) finish() {
+	for _, end := range fx.ends {
 		end()
 	}
-	for _, c := range e.clients {
-		if !within(e.patience, func() bool { return c.Stats() == core.Stats{} }) {
-			e.Errorf("timed out waiting until a lock client is idle: %+v", c.Stats())
+	for _, c := range fx.clients {
+		if !within(fx.patience, func() bool { return c.Stats() == core.Stats{} }) {
+			fx.Errorf("timed out waiting until a lock client is idle: %+v", c.Stats())
 		}
 	}
 	ctx := background
@@ -98,26 +98,26 @@ func (e *env) finish() {
 	var err error
 	if !within(patience, func() bool {
 		var noKeys, noChannels error
-		keys, noKeys = e.rdb.Keys(ctx, "*").Result()
+		keys, noKeys = fx.rdb.Keys(ctx, "*").Result()
 		// A client listens on a channel named reqlock:client:ID for a while after its last hold.
-		channels, noChannels = e.rdb.PubSubChannels(ctx, "redisson*").Result()
+		channels, noChannels = fx.rdb.PubSubChannels(ctx, "redisson*").Result()
 		err = errors.Join(noKeys, noChannels)
 		return err == nil && len(keys)+len(channels) == 0
 	}) {
-		e.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
+		fx.Errorf("left in Redis: keys %.300q, channels %.300q (%v)", keys, channels, err)
 	}
-	for _, c := range e.clients {
-		closing, cancel := context.WithTimeout(ctx, e.patience)
+	for _, c := range fx.clients {
+		closing, cancel := context.WithTimeout(ctx, fx.patience)
 		if err := c.Close(closing); err != nil {
-			e.Errorf("Close: %v", err)
+			fx.Errorf("Close: %v", err)
 		}
 		cancel()
 	}
-	for _, rdb := range e.rdbs {
+	for _, rdb := range fx.rdbs {
 		_ = rdb.Close() // nothing uses it any more
 	}
-	if text := e.log.text(); strings.Contains(text, key) {
-		e.Errorf("a guard has logged a key:\n%s", text)
+	if text := fx.log.text(); strings.Contains(text, key) {
+		fx.Errorf("a guard has logged a key:\n%s", text)
 	}
 }
 
@@ -134,20 +134,20 @@ func within(d time.Duration, cond func() bool) bool {
 }
 
 // eventually ends the test unless cond becomes true in time.
-func (e *env) eventually(what string, cond func() bool) {
-	e.Helper()
-	if !within(e.patience, cond) {
-		e.Fatalf("timed out waiting until %s", what)
+func (fx *fixture) eventually(what string, cond func() bool) {
+	fx.Helper()
+	if !within(fx.patience, cond) {
+		fx.Fatalf("timed out waiting until %s", what)
 	}
 }
 
-// await ends the test unless c is closed or delivers a value in time.
-func await[T any](e *env, what string, c <-chan T) (v T) {
-	e.Helper()
+// mustReceive ends the test unless c is closed or delivers a value in time.
+func mustReceive[T any](fx *fixture, what string, c <-chan T) (v T) {
+	fx.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(e.patience):
-		e.Fatalf("timed out waiting until %s", what)
+	case <-time.After(fx.patience):
+		fx.Fatalf("timed out waiting until %s", what)
 	}
 	return v
 }
@@ -160,12 +160,12 @@ const (
 	lockName = "reqlock:" + key
 )
 
-// config guards by the path value id, with the log and outcomes of the env.
-func (e *env) config(changes ...func(*guard.Config)) guard.Config {
+// config guards by the path value id, with the log and outcomes of the fixture.
+func (fx *fixture) config(changes ...func(*guard.Config)) guard.Config {
 	cfg := guard.Config{
 		Key:     keyfuncs.PathValue("id"),
-		Logger:  slog.New(slog.NewTextHandler(e.log, nil)),
-		Observe: e.observe,
+		Logger:  slog.New(slog.NewTextHandler(fx.log, nil)),
+		Observe: fx.observe,
 	}
 	for _, change := range changes {
 		change(&cfg)
@@ -176,82 +176,82 @@ func (e *env) config(changes ...func(*guard.Config)) guard.Config {
 // waits sets a WaitTime longer than any test.
 func waits(cfg *guard.Config) { cfg.WaitTime = 3 * patience }
 
-func (e *env) observe(r *http.Request, o guard.Outcome) { e.outcomes <- o }
+func (fx *fixture) observe(r *http.Request, o guard.Outcome) { fx.outcomes <- o }
 
 // knownStatus returns the Outcome.Status of a handler's answer with that status.
-func (e *env) knownStatus(status int) int {
-	if e.adapter.TellsStatus {
+func (fx *fixture) knownStatus(status int) int {
+	if fx.adapter.TellsStatus {
 		return status
 	}
 	return 0
 }
 
 // outcome returns the next outcome that a guard observed.
-func (e *env) outcome() guard.Outcome {
-	e.Helper()
-	return await(e, "a guard observes an outcome", e.outcomes)
+func (fx *fixture) outcome() guard.Outcome {
+	fx.Helper()
+	return mustReceive(fx, "a guard observes an outcome", fx.outcomes)
 }
 
-// stranger returns another lock client, as another process would have one.
-func (e *env) stranger() *core.Client {
-	return e.client(e.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
+// newOtherLocks returns another lock client, as another process would have one.
+func (fx *fixture) newOtherLocks() *core.Client {
+	return fx.newLocks(fx.redis.Addr(), core.Options{Logger: slog.New(slog.DiscardHandler), CommandTimeout: patience})
 }
 
-// hold takes a lock as another process would, and keeps it until release is called or the test
+// mustHold takes a lock as another process would, and keeps it until release is called or the test
 // ends.
-func (e *env) hold(name string) (release func()) {
-	e.Helper()
-	lease, err := e.stranger().Lock(name).Acquire(background, core.AcquireOptions{})
+func (fx *fixture) mustHold(name string) (release func()) {
+	fx.Helper()
+	lease, err := fx.newOtherLocks().Lock(name).Acquire(background, core.AcquireOptions{})
 	if err != nil {
-		e.Fatal(err)
+		fx.Fatal(err)
 	}
 	// The test may have released or lost it.
-	e.ends = append(e.ends, func() { _ = lease.Release(background) })
+	fx.ends = append(fx.ends, func() { _ = lease.Release(background) })
 	return func() {
-		e.Helper()
+		fx.Helper()
 		if err := lease.Release(background); err != nil {
-			e.Errorf("the other process releases: %v", err)
+			fx.Errorf("the other process releases: %v", err)
 		}
 	}
 }
 
 // holds returns the hold counts of the owners of a lock in Redis; none: the lock is free.
-func (e *env) holds(name string) []string {
-	e.Helper()
-	counts, err := e.rdb.HVals(background, name).Result()
+func (fx *fixture) holds(name string) []string {
+	fx.Helper()
+	counts, err := fx.rdb.HVals(background, name).Result()
 	if err != nil {
-		e.Error(err)
+		fx.Error(err)
 	}
 	return counts
 }
 
 // wantFree fails the test unless the lock is free.
-func (e *env) wantFree(name string) {
-	e.Helper()
-	if counts := e.holds(name); len(counts) > 0 {
-		e.Errorf("lock %s is held: %v", name, counts)
+func (fx *fixture) wantFree(name string) {
+	fx.Helper()
+	if counts := fx.holds(name); len(counts) > 0 {
+		fx.Errorf("lock %s is held: %v", name, counts)
 	}
 }
 
 // wantHeld fails the test unless the lock is held.
-func (e *env) wantHeld(name string) {
-	e.Helper()
-	if len(e.holds(name)) != 1 {
-		e.Errorf("lock %s is not held", name)
+func (fx *fixture) wantHeld(name string) {
+	fx.Helper()
+	if len(fx.holds(name)) != 1 {
+		fx.Errorf("lock %s is not held", name)
 	}
 }
 
-// becomesFree ends the test unless the lock is released in time.
-func (e *env) becomesFree(name string) {
-	e.Helper()
-	e.eventually("lock "+name+" is free", func() bool { return len(e.holds(name)) == 0 })
+// eventuallyFree ends the test unless the lock is released in time.
+func (fx *fixture) eventuallyFree(name string) {
+	fx.Helper()
+	fx.eventually("lock "+name+" is free", func() bool { return len(fx.holds(name)) == 0 })
 }
 
 // wantErr fails the test unless err matches target.
-func (e *env) wantErr(what string, err, target error) {
-	e.Helper()
+func (fx *fixture) wantErr(what string, err, target error) {
+	fx.Helper()
 	if !errors.Is(err, target) {
-		e.Errorf("%s: %v, want %v", what, err, target)
+		fx.Errorf("%s: %v, want %v", what, err, target)
 	}
 }
 

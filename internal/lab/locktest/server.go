@@ -11,22 +11,22 @@ import (
 	"testing"
 )
 
-// A Site is a server of a handler, and a client that follows no redirect.
-type Site struct {
+// A Server is a server of a handler, and a client that follows no redirect.
+type Server struct {
 	testing.TB
 	Client *http.Client
 	URL    string
 }
 
-// Serve serves h until the test ends.
-func Serve(t testing.TB, h http.Handler) *Site {
+// NewServer serves h until the test ends.
+func NewServer(t testing.TB, h http.Handler) *Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
 	client := srv.Client()
 	client.Timeout = patience
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Site{t, client, srv.URL}
+	return &Server{t, client, srv.URL}
 }
 
 // An Answer is what the client got, without its Date.
@@ -46,8 +46,8 @@ func (a Answer) Equal(b Answer) bool {
 
 func (a Answer) String() string { return fmt.Sprintf("%d %q %v", a.Status, a.Body, a.Header) }
 
-// Request returns a request that ends with the test.
-func (s *Site) Request(method, path, body string) *http.Request {
+// NewRequest returns a request that ends with the test.
+func (s *Server) NewRequest(method, path, body string) *http.Request {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), method, s.URL+path, strings.NewReader(body))
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Site) Request(method, path, body string) *http.Request {
 }
 
 // Do sends a request and returns the answer.
-func (s *Site) Do(r *http.Request) Answer {
+func (s *Server) Do(r *http.Request) Answer {
 	s.Helper()
 	response, err := s.Client.Do(r)
 	if err != nil {
@@ -74,10 +74,10 @@ func (s *Site) Do(r *http.Request) Answer {
 
 // Want sends a request and fails the test unless the answer has the status, and the text in its
 // body. The name of a host may precede the path. headers are names and values.
-func (s *Site) Want(method, path string, status int, text string, headers ...string) {
+func (s *Server) Want(method, path string, status int, text string, headers ...string) {
 	s.Helper()
 	host, path, _ := strings.Cut(path, "/")
-	r := s.Request(method, "/"+path, "")
+	r := s.NewRequest(method, "/"+path, "")
 	r.Host = host
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -88,9 +88,9 @@ func (s *Site) Want(method, path string, status int, text string, headers ...str
 }
 
 // WantNot sends a request and fails the test if the body of the answer has one of the texts.
-func (s *Site) WantNot(method, path string, texts ...string) {
+func (s *Server) WantNot(method, path string, texts ...string) {
 	s.Helper()
-	a := s.Do(s.Request(method, path, ""))
+	a := s.Do(s.NewRequest(method, path, ""))
 	for _, text := range texts {
 		if strings.Contains(a.Body, text) {
 			s.Errorf("%s %s: answer %v has %q in it", method, path, a, text)
@@ -98,10 +98,10 @@ func (s *Site) WantNot(method, path string, texts ...string) {
 	}
 }
 
-// Pay sends a POST with an idempotency key, and returns the answer.
-func (s *Site) Pay(path, key string, changes ...func(*http.Request)) Answer {
+// PostWithKey sends a POST with an idempotency key, and returns the answer.
+func (s *Server) PostWithKey(path, key string, changes ...func(*http.Request)) Answer {
 	s.Helper()
-	r := s.Request(http.MethodPost, path, "{}")
+	r := s.NewRequest(http.MethodPost, path, "{}")
 	r.Header.Set("Idempotency-Key", key)
 	for _, change := range changes {
 		change(r)
