@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"sync/atomic"
@@ -139,7 +140,7 @@ func (c *conn) trusted() bool {
 }
 
 // Write refuses a script on a connection that is not trusted. If it fails before the server has said
-// anything, it returns why.
+// anything, it returns why. The engine tries again without a pause after ErrStale.
 func (c *conn) Write(b []byte) (int, error) {
 	if isScript(b) {
 		now := clock.Now()
@@ -152,7 +153,12 @@ func (c *conn) Write(b []byte) (int, error) {
 		c.all.asked.Store(int64(now))
 	}
 	n, err := c.Conn.Write(b)
-	if err != nil && !c.greeted.Load() {
+	switch {
+	case err == nil || c.greeted.Load():
+	case !c.all.tls && clock.Now().Since(clock.Moment(c.dialed)) >= idleAfter:
+		// The pool dialed it for later use, and the server has restarted since.
+		err = fmt.Errorf("%w: %w", ErrStale, err)
+	default:
 		err = &ConnectError{explainRefusal(c.Conn, err)}
 	}
 	return n, err
