@@ -104,7 +104,8 @@ func TestReload(t *testing.T) {
 	close(stop)
 	load.Wait()
 
-	if made > 5 { // what is left to open of the pool
+	// A few are left to open of the pool, and a slow machine makes it dial again. Reloads that connect make 100.
+	if made > 20 {
 		t.Errorf("Redis has accepted %d connections meanwhile", made)
 	}
 	if a := p.do(t, http.MethodGet, "/orders/last"); a.header.Get("Config") != "100" {
