@@ -724,8 +724,13 @@ func TestHandOver_EveryOutcome(t *testing.T) {
 				if strings.HasSuffix(kind, "fair") {
 					cleanups = row.kept
 				}
-				if n := s.cleanups; n() != cleanups {
-					t.Errorf("%d clean-ups, want %d", n(), cleanups)
+				// An heir that fails frees its place in Redis at some time from now on.
+				fewest, most := cleanups, cleanups
+				if row.heir == fails && strings.HasSuffix(kind, "fair") {
+					most++
+				}
+				if n := s.cleanups(); n < fewest || n > most {
+					t.Errorf("%d clean-ups, want %d to %d", n, fewest, most)
 				}
 				switch row.heir {
 				case holds, fails:
