@@ -104,7 +104,7 @@ func TestReload(t *testing.T) {
 	close(stop)
 	load.Wait()
 
-	// A few are left to open of the pool, and a slow machine makes it dial again. Reloads that connect make 100.
+	// The pool still opens a few, and dials again on a slow machine. Reloads that connect make 100.
 	if made > 20 {
 		t.Errorf("Redis has accepted %d connections meanwhile", made)
 	}

@@ -119,7 +119,7 @@ func attemptOf(x *redisop.Op, granted bool, place claim.Leftovers) claim.Attempt
 }
 
 // leavesBehind returns what an attempt leaves. The waiter's place takes its part before a hand-over
-// can use the place; leavePlace cleans that up.
+// can use the place; leaveFairPlace cleans that up.
 func (w *waiter) leavesBehind(x *redisop.Op, granted bool) claim.AttemptVerdict {
 	p := w.fairPlace()
 	if p == nil {

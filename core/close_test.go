@@ -353,7 +353,8 @@ func TestClose_WaitsForReleases(t *testing.T) {
 	c := newUncheckedLocks(t, proxy.ClientWith(t, readTimeout(2*time.Second)))
 	fx.loadScripts(t)
 	l := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
-	first := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest) // for longer than the connection waits
+	// The proxy holds it for longer than the connection waits.
+	first := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
 	released := releaseAsync(l)
 	mustReceive(t, "the release to be on its way", first.Hit())
 	_ = c.Close(contextWithTimeout(t, 100*time.Millisecond)) // whether it calls the lock held is a matter of taste

@@ -266,7 +266,8 @@ func (e *entry) recordingLocked() bool {
 }
 
 // forceLocked returns the holds whose wire owner matches. It also marks waiters whose pending one
-// matches as forced: Redis has executed their acquire or hand-over, but the reply has not been read yet.
+// matches as forced: Redis has executed their acquire or hand-over, but the reply has not been read
+// yet.
 func (e *entry) forceLocked(match func(wire string) bool) (taken []*hold) {
 	for h := e.holds.first; h != nil; h = h.next {
 		if match(h.wire) {

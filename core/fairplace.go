@@ -8,7 +8,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/hub"
 )
 
-// A place is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
+// A fairPlace is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
 // does a hand-over while the waiter is the heir.
 type fairPlace struct {
 	owner     uint64          // the number of the wire owner in the queue
@@ -19,7 +19,7 @@ type fairPlace struct {
 	read      clock.Instant   // when that reply was read
 }
 
-// place returns the waiter's place in the queue that Redis keeps; nil: Redis keeps none.
+// fairPlace returns the waiter's place in the queue that Redis keeps; nil: Redis keeps none.
 func (w *waiter) fairPlace() *fairPlace {
 	if !w.kind.RedisQueue {
 		return nil
@@ -50,7 +50,7 @@ func (w *waiter) inTime(d time.Duration) time.Duration {
 	return min(d, w.entry.engine().fairPoll())
 }
 
-// leavePlace unsubscribes from the waiter's own channel. Without a lease, it also cleans up the
+// leaveFairPlace unsubscribes from the waiter's own channel. Without a lease, it also cleans up the
 // waiter's place in Redis's queue.
 func (w *waiter) leaveFairPlace(lease *level) {
 	p, eng := w.fairPlace(), w.entry.engine()

@@ -129,9 +129,9 @@ func (o *handover) knownLocked(at clock.Instant) claim.HandOver {
 	return known
 }
 
-// applyLocked carries out the verdict. The heir leaves the hand-over first, because a waiter that is
-// still an heir can be neither dismissed nor granted. The old hold is removed after the grant, so that
-// the name is never without a hold in between. Waking comes last, when all of that is true.
+// applyLocked carries out the verdict. The hand-over ends first: what follows treats the heir as a
+// waiter that sleeps. The new hold is added before the old one is removed, because a shard without
+// holds tells Close so. The heir plans again last, when all of that is true.
 func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displaced []loss) {
 	eng, h, w := o.hold.engine(), o.hold, o.heir
 	e := h.entry

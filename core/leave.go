@@ -45,7 +45,8 @@ func (w *waiter) leaveInFlight(x *redisop.Op, wire string) error {
 	why := w.leaveQueue()
 	var left claim.Leftovers
 	if p := w.fairPlace(); p != nil {
-		left, p.leftovers = p.leftovers, claim.Leftovers{} // so that leavePlace does not clean up before the reply
+		// Otherwise leaveFairPlace would clean up before the reply.
+		left, p.leftovers = p.leftovers, claim.Leftovers{}
 	}
 	if x.InFlight() || x.TryUnanswered() || !left.None() { // otherwise Redis has received nothing
 		w.entry.engine().background.Go(func() {

@@ -93,7 +93,7 @@ func TestRelease_StrayAfterReacquire(t *testing.T) {
 
 	first := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 	stray := proxy.OnMatch(1, runsScript(releaseScript), redistest.HoldRequest)
-	mustRelease(t, first) // by its retry
+	mustRelease(t, first) // The retry frees it.
 	second := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{})
 
 	stray.Release()
@@ -116,7 +116,7 @@ func TestReentry_StrayAfterReacquire(t *testing.T) {
 
 	outer := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
 	stray := proxy.OnMatch(1, runsScript(updateScript), redistest.HoldRequest)
-	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	inner := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // The retry gets it.
 	mustRelease(t, inner)
 	mustRelease(t, outer)
 	next := mustAcquire(t, ctx, c.Lock("a"), AcquireOptions{LeaseTime: time.Minute})
@@ -394,7 +394,7 @@ func TestRelease_ExpiredLock(t *testing.T) {
 	if err := fx.rdb.Del(bg, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
-	theirs := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) // in the same client
+	theirs := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{}) // It is another owner of the same client.
 	wantErr(t, "Release", lease.Release(bg), ErrLockLost)
 	fx.wantCount(t, theirs, 1)
 	mustRelease(t, theirs)

@@ -440,7 +440,7 @@ func TestStray_AcquireAfterRelease(t *testing.T) {
 	fx := newRedis(t)
 	c, proxy := fx.newLossyLocks(t, commandTimeout(6*time.Second))
 	stray := proxy.OnMatch(1, runsScript(acquireScript), redistest.HoldRequest)
-	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // by its retry
+	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{LeaseTime: time.Hour}) // The retry gets it.
 	releases := countCommands(proxy, runsScript(releaseScript))
 	mustRelease(t, lease)
 	fx.wantFields(t, "a", nil)

@@ -34,7 +34,7 @@ var costs = map[string]struct {
 	adaptertest.ServeMux.Name: {3, 17},
 	adaptertest.Chi.Name:      {3, 17},
 	adaptertest.Gin.Name:      {7, 21}, // two more are the map of net/http for path values
-	adaptertest.Echo.Name:     {8, 22}, // as in Gin, and Echo calls its middleware for each request
+	adaptertest.Echo.Name:     {8, 22}, // Gin's, and Echo wraps its middleware anew for each request.
 }
 
 // mostOfFirstRun bounds the allocations that idempotency adds to the first request of a key.

@@ -255,7 +255,8 @@ func oncePanicAnswered(fx *fixture) {
 		_, _ = io.WriteString(w, "begun")
 		panic(errExploded)
 	}})
-	s.postWithKey("x").wantOwn(fx, 201, "begun") // as without a recorder
+	// The client gets what it would get without a recorder.
+	s.postWithKey("x").wantOwn(fx, 201, "begun")
 	mustReceive(fx, "the middleware recovers", caught)
 	mustReceive(fx, "the middleware recovers", stacks)
 	if names := fx.records(); len(names) > 0 {

@@ -106,8 +106,8 @@ func TestDuplex_CallersLeave(t *testing.T) {
 	}
 }
 
-// A script that Redis does not know is sent with its text, also if the caller has left and the line takes
-// no flights any more.
+// A script that Redis does not know is sent with its text, also if the caller has left and the line
+// takes no flights any more.
 func TestDuplex_UnknownScriptOfACallerThatLeft(t *testing.T) {
 	t.Parallel()
 	b, proxy := lined(t)

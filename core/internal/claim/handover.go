@@ -41,7 +41,8 @@ type HandOverVerdict struct {
 	Dismiss  error // what all who had joined get; nil: they wait on
 	Over     bool  // the hold has ended; otherwise a release must free it
 	Err      error // what Release returns, if Over
-	// HeirLeftovers are what Redis may have with the heir's wire owner, if the heir holds the lock or keeps it.
+	// HeirLeftovers are what Redis may have of the heir's wire owner, if the heir holds the lock or
+	// keeps that wire owner.
 	HeirLeftovers Leftovers
 	// KeepsOn means that the heir has a place in Redis's queue, so it keeps its wire owner: its next
 	// attempt uses it, or the clean-up when it leaves, which frees a hold as well.

@@ -1,8 +1,8 @@
 package claim
 
 // Leftovers are what Redis may still have for a wire owner without a lease. They depend only on how
-// the owner's commands ended. A clean-up frees them. A wire owner is never used again, so a clean-up that
-// finds nothing does no harm.
+// the owner's commands ended. A clean-up frees them. A wire owner is never used again, so a clean-up
+// that finds nothing does no harm.
 type Leftovers struct {
 	There bool // Redis may have it now
 	Stray bool // a command that was given up may still create it, or renew a read level of it

@@ -132,8 +132,8 @@ func (x *Op) Sent() clock.Instant { return x.sent }
 // InFlight reports whether the caller has left a try in flight, whose reply Await reads.
 func (x *Op) InFlight() bool { return x.state == left }
 
-// TryUnanswered reports whether a try may have been executed, or may be yet, although its reply was lost or
-// was an error of a kind that may follow a write.
+// TryUnanswered reports whether a try may have been executed, or may be yet, although its reply was
+// lost or was an error of a kind that may follow a write.
 func (x *Op) TryUnanswered() bool { return x.stray }
 
 // Unreadable records that the caller could not parse the reply, which may mean anything.

@@ -1,6 +1,6 @@
 // Package table lists the mutants: small breakages of the library, each with the tests that must
-// catch it. The command internal/lab/mutants compiles them and runs these tests. A mutant of a script may
-// also name a world of core/internal/worlds. The tests of that package run such a script without
+// catch it. The command internal/lab/mutants compiles them and runs these tests. A mutant of a script
+// may also name a world of core/internal/worlds. The tests of that package run such a script without
 // compiling anything, and search the world for what it breaks.
 package table
 
