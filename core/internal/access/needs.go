@@ -25,6 +25,8 @@ func Needs(key string) []Need {
 		"QUEUE":     wire.FairQueue(key),
 		"DEADLINES": wire.FairDeadlines(key),
 		"TIMEOUT":   wire.ReadTimeout(key, "owner", 1),
+		"TAKEN":     wire.PermitsTaken(key),
+		"DECLARED":  wire.PermitsDeclared(key),
 	}
 	var all []Need
 	var known []string

@@ -305,7 +305,7 @@ func TestGranted_NextSleeps(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
 	q.Asks(all[0], now)
-	next, _ := q.Granted(all[0], now, poll)
+	next, _ := q.Granted(all[0], 0, now, poll)
 	if next != all[1] {
 		t.Fatalf("next is %v", next)
 	}
@@ -319,7 +319,7 @@ func TestGranted_SharedFollow(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Shared, Shared, Exclusive)
 	q.Asks(all[0], now)
-	if next, _ := q.Granted(all[0], now, poll); next != nil {
+	if next, _ := q.Granted(all[0], 0, now, poll); next != nil {
 		t.Errorf("waiter %d need not ask, but it may share the lock", next.Item)
 	}
 	want(t, q, all[1], Ask)
@@ -344,7 +344,7 @@ func TestHandTo(t *testing.T) {
 	q, all := newQueue(t, Exclusive, Exclusive)
 	refuse(t, q, all[0])
 	heir := q.Heir(now)
-	q.HandTo(heir)
+	q.HandTo(heir, now, poll)
 	if heir != all[0] || q.Heir(now) != nil {
 		t.Error("a waiter that has an offer is offered another hold")
 	}
@@ -448,7 +448,7 @@ func TestStreak_FirstChanceOfOthers(t *testing.T) {
 		{"Redis does not count", 0, []event{freed(UnknownListeners)}, false, 1000},
 		{"Redis does not count, and the message comes", 0, []event{freed(UnknownListeners), message}, true, 0},
 		{"one of us has it", 1, []event{func(q *Queue[int]) []*Waiter[int] {
-			_, wake := q.Granted(&Waiter[int]{state: Out}, now, now)
+			_, wake := q.Granted(&Waiter[int]{state: Out}, 0, now, now)
 			return wake
 		}}, true, 0},
 	} {
