@@ -200,7 +200,7 @@ func (q *Queue[T]) Prompt(now clock.Moment) (wake []*Waiter[T]) {
 func (q *Queue[T]) Asks(w *Waiter[T], now clock.Moment) (polls bool) {
 	polls = w.state == Asleep && !w.woken
 	if w.move(Asking) {
-		w.woken, w.asked, q.asked = false, now, now
+		w.woken, w.counts, w.asked, q.asked = false, false, now, now
 	}
 	return polls
 }
@@ -234,13 +234,27 @@ func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter
 func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 	if w.state != Out && w.move(Asleep) {
 		w.PollAt, w.sure = pollAt, false
+		if w.counts {
+			w.wake()
+		}
 	}
 }
 
 // Leave removes a waiter at any position. Waiters that move to the front try at once: a wake-up
 // that w received may have been meant for them. Only those whose time is over soon take the answer
-// that w got, unless w was woken since.
+// that w got, unless w was woken since. Of those for permits, the next one at the front takes over the
+// wake-up.
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
+	in := w.state.Waits()
+	wake = q.remove(w)
+	if in && w.Class == Counted && (w.woken || w.counts) {
+		return q.Wake()
+	}
+	return wake
+}
+
+// remove is Leave without the wake-up.
+func (q *Queue[T]) remove(w *Waiter[T]) (wake []*Waiter[T]) {
 	if w.woken || w.state != Asleep && w.state != Queued {
 		q.refusedAt = 0
 	}
@@ -297,10 +311,10 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 	rested := q.rotation.phase != running
 	q.rotation.move(running)
 	q.asked = now
-	if w.Class == Counted && w.woken { // more may have become free since its attempt
+	if w.Class == Counted && (w.woken || w.counts) { // more may have become free since its attempt
 		free = max(free, 1)
 	}
-	wake = q.Leave(w)
+	wake = q.remove(w)
 	if len(q.waiters) == 0 {
 		return nil, wake
 	}
@@ -334,12 +348,13 @@ func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], 
 			continue
 		case w.state == Asking:
 			free--
+			w.counts = true
 		case free > 0:
 			free--
 			w.wake()
 			w.sure = true
 			wake = append(wake, q.waiters[i])
-		case w.state == Ready && !w.NoWait:
+		case w.state == Ready && !w.NoWait && !w.woken:
 			w.refrain(now, pollAt)
 		}
 		if next == nil {
