@@ -27,6 +27,8 @@ type Tally struct {
 	// Grants, Refusals and Records are counted by kind, and so are Waiters, beside which nothing was
 	// free for long.
 	Grants, Refusals, Records, Waiters map[string]int
+	// Beside is the longest time for which a lock or permits were free beside one of the Waiters.
+	Beside time.Duration
 	// Unchecked are refusals that an unclaimed lock may explain.
 	Unchecked int
 	// Operations are those that porcupine put in order.
@@ -110,8 +112,8 @@ func (s *story) outlives() (violations []Violation) {
 }
 
 // idles returns the waiters beside which a lock, or as many permits as any waiter wants, were free
-// for too long. It takes a hold as one from the return of its grant to that of its release. Times in
-// which an unclaimed lock may be in the way do not count.
+// for too long, even if others took them in between. A hold counts from the return of its grant to
+// that of its release. Waiters that an unclaimed lock may have kept out are not checked.
 func (s *story) idles(tally *Tally) (violations []Violation) {
 	var waiters []Call
 	for _, c := range s.others {
@@ -142,7 +144,9 @@ func (s *story) idles(tally *Tally) (violations []Violation) {
 				wanted = max(wanted, other.Takes)
 			}
 		}
-		if free := longestFree(changes, max(1, w.Permits)-wanted, w); free > s.history.Prompt {
+		free := timeFree(changes, max(1, w.Permits)-wanted, w)
+		tally.Beside = max(tally.Beside, free)
+		if free > s.history.Prompt {
 			violations = append(violations, Violation{Name: s.name, Reason: fmt.Sprintf(
 				"%d of %d were free for %v while hold %s waited, which is %v too long", wanted, max(1, w.Permits), free, w.Hold, free-s.history.Prompt)})
 		}
@@ -150,24 +154,17 @@ func (s *story) idles(tally *Tally) (violations []Violation) {
 	return violations
 }
 
-// longestFree returns for how long at most no more than some permits are taken while a call waits.
-func longestFree(changes map[int64]int, most int, w Call) (longest time.Duration) {
+// timeFree returns how long no more than some permits are taken while a call waits.
+func timeFree(changes map[int64]int, most int, w Call) (free time.Duration) {
 	taken, from := 0, w.Begin
-	for _, at := range slices.Sorted(maps.Keys(changes)) {
-		if at > w.End {
-			break
-		}
+	for _, at := range append(slices.Sorted(maps.Keys(changes)), w.End) {
+		to := min(max(at, w.Begin), w.End)
 		if taken <= most {
-			longest = max(longest, time.Duration(at-from))
+			free += time.Duration(to - from)
 		}
-		if taken += changes[at]; taken <= most && taken-changes[at] > most {
-			from = max(at, w.Begin)
-		}
+		taken, from = taken+changes[at], to
 	}
-	if taken <= most {
-		longest = max(longest, time.Duration(w.End-from))
-	}
-	return longest
+	return free
 }
 
 // parts cuts a story at the faults that lose an unknown part of the data. Calls during such a fault

@@ -81,6 +81,9 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 1, 2, permits(2)), call(Acquire, "b", 3, 200, waits(permits(2))), call(Acquire, "c", 4, 202, waits(permits(1))),
 			call(Release, "a", 198, 199, permits(2)), call(Release, "b", 205, 206, permits(2)), call(Release, "c", 205, 206, permits(1))}},
 		"permits that others take in turn": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(3)), call(Acquire, "w", 3, 120, waits(permits(3))), call(Release, "a", 40, 41, permits(3)),
+			call(Acquire, "b", 60, 61, permits(1)), call(Release, "b", 100, 101, permits(1)), call(Release, "w", 151, 152, permits(3))}},
+		"permits that others take in turn for too long": {says: "too long", calls: []Call{
 			call(Acquire, "a", 1, 2, permits(3)), call(Acquire, "w", 3, 150, waits(permits(3))), call(Release, "a", 40, 41, permits(3)),
 			call(Acquire, "b", 60, 61, permits(1)), call(Release, "b", 100, 101, permits(1)), call(Release, "w", 151, 152, permits(3))}},
 		"a waiter beside a free lock": {says: "too long", calls: []Call{

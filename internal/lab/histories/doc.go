@@ -29,9 +29,9 @@
 // was nil: until then its owner worked under the lock. So no grant may come before that moment,
 // whether the process was stopped, Redis was down, or the lease ran out.
 //
-// While nothing fails, a lock is free beside a waiter for a second at most, which is what a busy
-// machine may need, and so are as many permits as any waiter wants. This is checked for plain and
-// fenced locks and for semaphores.
+// While nothing fails, a lock is free beside a waiter for a second of its wait at most, which is what
+// a busy machine may need, and so are as many permits as any waiter wants. This is checked for plain
+// and fenced locks and for semaphores.
 //
 // Processes also send idempotent requests through idempotency, with keys that others use
 // at the same time and sometimes with another payload. Their handlers answer, answer 502, panic, or

@@ -50,9 +50,9 @@ func (s several) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.L
 const (
 	watchdog       = 2 * time.Second
 	commandTimeout = time.Second
-	pollInterval   = 500 * time.Millisecond
+	pollInterval   = 2 * time.Second // so long that a waiter without a message is late
 	longestLease   = 1500 * time.Millisecond
-	longestWait    = 2 * time.Second
+	longestWait    = 5 * time.Second
 	// hidden is how long an unclaimed lock may stay: the time in which a stray may arrive, a lease
 	// of the watchdog, and some time for a busy machine.
 	hidden = watchdog + 2*commandTimeout + 2*time.Second

@@ -93,8 +93,8 @@ func TestHistories(t *testing.T) {
 				total.add(tally)
 				total.Operations += tally.Operations
 			}
-			t.Logf("%d calls ordered; grants %v, refusals checked %v and %d not, waiters checked %v, records found %v; faults %v",
-				total.Operations, total.Grants, total.Refusals, total.Unchecked, total.Waiters, total.Records, happened)
+			t.Logf("%d calls ordered; grants %v, refusals checked %v and %d not, waiters checked %v with up to %v beside what was free, records found %v; faults %v",
+				total.Operations, total.Grants, total.Refusals, total.Unchecked, total.Waiters, total.Beside.Round(time.Millisecond), total.Records, happened)
 			for _, kind := range s.kinds {
 				if total.Grants[kind] == 0 {
 					t.Errorf("no %s lock was granted", kind)
@@ -110,6 +110,7 @@ func (t *Tally) add(other Tally) {
 			pair[0][kind] += n
 		}
 	}
+	t.Beside = max(t.Beside, other.Beside)
 	t.Unchecked += other.Unchecked
 }
 
