@@ -40,6 +40,14 @@ local function drop(taken, owner, count)
   return dropped
 end
 
+-- Prolongs the life of the key of permits, so that it does not end before a lease.
+local function outlast(taken, lease)
+  local ttl = redis.call('PTTL', taken)
+  if ttl >= 0 and ttl < lease then
+    redis.call('PEXPIRE', taken, 2 * lease)
+  end
+end
+
 -- Adds to the number of free permits, if it is known, and publishes it if any is free. Returns how
 -- many clients received the message. The permits are free by now: if the user may not publish, that
 -- must still succeed.

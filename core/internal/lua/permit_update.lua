@@ -20,8 +20,5 @@ redis.call('ZREM', KEYS[1], '')
 if lease > 0 then
   take(KEYS[1], owner, count, clock() + lease)
 end
-local ttl = redis.call('PTTL', KEYS[1])
-if ttl >= 0 and ttl < lease then
-  redis.call('PEXPIRE', KEYS[1], 2 * lease)
-end
+outlast(KEYS[1], lease)
 return 1

@@ -156,6 +156,24 @@ func TestPermits_Pass(t *testing.T) {
 	wantSemaphore(t, rdb, "1")
 }
 
+// A hand-over of the only permit leaves the TTL of its key as it is, and prolongs it for a lease that is
+// longer.
+func TestPermits_PassKeepsTheTTL(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 1, three)
+	for _, pass := range []struct {
+		from, to string
+		lease    time.Duration
+	}{{"a", "b", lease}, {"b", "c", 72 * time.Hour}, {"b", "c", 144 * time.Hour}} {
+		mustEval(t, rdb, PassPermits(semaphore, pass.from, pass.to, 1, pass.lease))
+		wantSemaphore(t, rdb, "2", pass.to)
+		if ttl := rdb.PTTL(ctx(), semaphore.Taken).Val(); ttl < max(12*time.Hour, pass.lease) {
+			t.Errorf("the key of the permit of %s expires in %v, and its lease is %v", pass.to, ttl, pass.lease)
+		}
+	}
+}
+
 func TestPermits_Update(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -259,6 +277,8 @@ func TestPermits_Declarations(t *testing.T) {
 		}
 	}
 	mustEval(t, rdb, SetPermits(semaphore, 7))
+	for set := rdb.Time(ctx()).Val().UnixMilli(); rdb.Time(ctx()).Val().UnixMilli() == set; { // later than that
+	}
 	for i, want := range []int{6, 6, 6, 8} {
 		if got := free([]Declaration{older, newer, {}, {Permits: 9}}[i]); got != want {
 			t.Errorf("after SetPermits %d: %d free, want %d", i, got, want)
