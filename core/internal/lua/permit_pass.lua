@@ -17,10 +17,11 @@
 
 local taken, to, count = KEYS[2], ARGV[2], tonumber(ARGV[4])
 local lease = tonumber(ARGV[3])
-local expiry = clock() + lease
+local now = clock()
+local expiry = now + lease
 
-if not redis.call('ZSCORE', taken, ARGV[1]) then
-  if missing(taken, to, count) > 0 then
+if missing(taken, ARGV[1], 1, now) > 0 then
+  if missing(taken, to, count, now) > 0 then
     return 0
   end
   take(taken, to, count, expiry) -- an earlier try has handed over

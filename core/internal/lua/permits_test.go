@@ -168,7 +168,7 @@ func TestPermits_PassKeepsTheTTL(t *testing.T) {
 	}{{"a", "b", lease}, {"b", "c", 72 * time.Hour}, {"b", "c", 144 * time.Hour}} {
 		mustEval(t, rdb, PassPermits(semaphore, pass.from, pass.to, 1, pass.lease))
 		wantSemaphore(t, rdb, "2", pass.to)
-		if ttl := rdb.PTTL(ctx(), semaphore.Taken).Val(); ttl < max(12*time.Hour, pass.lease) {
+		if ttl := rdb.PTTL(ctx(), semaphore.Taken).Val(); ttl < max(12*time.Hour, pass.lease-time.Minute) {
 			t.Errorf("the key of the permit of %s expires in %v, and its lease is %v", pass.to, ttl, pass.lease)
 		}
 	}
@@ -200,6 +200,35 @@ func TestPermits_Update(t *testing.T) {
 	rdb.ZRem(ctx(), semaphore.Taken, "a:2")
 	if update(lease) {
 		t.Error("a part of the hold is gone, and the update does not say so")
+	}
+}
+
+// A permit that has expired stays expired, whichever command is late.
+func TestPermits_ExpiredStayExpired(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 2, three)
+	expire(t, rdb, "a")
+	expire(t, rdb, "a:2")
+	for name, late := range map[string]Call{
+		"update":           UpdatePermits(semaphore, "a", 2, lease),
+		"hand-over":        PassPermits(semaphore, "a", "b", 2, lease),
+		"repeated pass":    PassPermits(semaphore, "gone", "a", 2, lease),
+		"update of a part": UpdatePermits(semaphore, "a", 1, lease),
+	} {
+		if reply := mustEval(t, rdb, late); reply != int64(0) {
+			t.Errorf("%s: reply %v, want that the hold is gone", name, reply)
+		}
+	}
+	renewals, err := ReadRenew(mustEval(t, rdb, Renew([]Renewable{{Key: semaphore.Taken, Field: "a", Permits: 2}}, lease)), 1)
+	if err != nil || renewals[0].Renewed || renewals[0].Err != nil {
+		t.Errorf("renewal: %+v, %v", renewals, err)
+	}
+	wantSemaphore(t, rdb, "1", "a", "a:2")
+	for _, id := range []string{"a", "a:2"} {
+		if score := rdb.ZScore(ctx(), semaphore.Taken, id).Val(); score != 1 {
+			t.Errorf("%s expires at %v now", id, score)
+		}
 	}
 }
 
