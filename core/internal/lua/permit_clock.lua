@@ -28,8 +28,9 @@ end
 
 -- Takes permits until expiry, or prolongs them. It never shortens one.
 local function take(taken, owner, count, expiry)
+  local score = string.format('%d', expiry)
   for i = 1, count do
-    redis.call('ZADD', taken, 'GT', expiry, permit(owner, i))
+    redis.call('ZADD', taken, 'GT', score, permit(owner, i))
   end
 end
 
