@@ -5,6 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -277,5 +281,101 @@ func TestList_SemaphoreInUse(t *testing.T) {
 			}
 			_ = lost.Release(bg)
 		})
+	}
+}
+
+// The page shows the permits, and takes those of the owners that its reader chooses.
+func TestHandler_Semaphore(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	locks, other := newClient(t, rdb, "web-1", annotated), newClient(t, rdb, "web-2")
+	mine := hold(t, request("POST /exports", "req-7"), locks.Semaphore("export", 5))
+	theirs, err := other.Semaphore("export", 0).AcquireN(t.Context(), 2, core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	semaphore{taken: map[string]time.Duration{rawPermit: 0}}.write(t, rdb, "export")
+	mustDo(t, rdb, "DECR", "export")
+	await(t, request("POST /exports", "req-8"), locks.Semaphore("none left", 0))
+	for len(locks.Waits()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	var audit log
+	base := serve(t, locks, Options{AllowUnlock: true, Refresh: leastRefresh, Logger: slog.New(slog.NewTextHandler(&audit, nil))})
+
+	want := func(text string, parts ...string) {
+		t.Helper()
+		for _, part := range parts {
+			if !strings.Contains(text, part) {
+				t.Errorf("the page lacks %s:\n%s", part, text)
+			}
+		}
+	}
+	_, text, _ := get(t, base)
+	want(text, `<span class="kind semaphore">semaphore</span>`, "<strong>4 of 5</strong> taken", "<code>"+hexPermit+"</code>", locks.ID()+":", other.ID()+":",
+		"2 permits", "POST /exports", "req-7", `<span class="bad">forever</span>`, ">none left<", "req-8")
+	_, text, _ = get(t, base+"locks.json")
+	want(text, `"permits":5,"taken":4,"free":1`, `"request_id":"req-7"`)
+
+	_, question, _ := get(t, base+"unlock?name=export")
+	want(question, "4 of 5", `name="owner" value="`+hexPermit+`" checked`, `name="owner" value="`+locks.ID())
+	answer := func(reason string, owners ...string) (status int, text string) {
+		t.Helper()
+		resp, err := http.PostForm(base+"unlock?name=export", url.Values{"owner": owners, "reason": {reason}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	status, text := answer("stuck")
+	if want(text, "Choose whose permits", `value="`+hexPermit+`">`); status != http.StatusUnprocessableEntity {
+		t.Errorf("no owner: status %d", status)
+	}
+	status, text = answer("", hexPermit)
+	if want(text, "Say why", `value="`+hexPermit+`" checked`); status != http.StatusUnprocessableEntity || strings.Count(text, " checked>") != 1 {
+		t.Errorf("no reason: status %d, %s", status, text)
+	}
+	var owner string
+	for _, h := range locks.Holds() {
+		owner = h.Owner
+	}
+	status, text = answer("the JVM has died", hexPermit, owner)
+	if want(text, "Freed permits of <code>export</code>", "<code>"+hexPermit+"</code>", "Permits that others have still: 2."); status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+	if mine.Err() == nil || theirs.Err() != nil {
+		t.Errorf("the owner that was chosen: %v; the other: %v", mine.Err(), theirs.Err())
+	}
+	want(audit.String(), `reason="the JVM has died"`, "kind=semaphore", "left=2", hexPermit)
+	if status, text = answer("again", hexPermit); status != http.StatusConflict || !strings.Contains(text, "have no permits now") {
+		t.Errorf("status %d, %s", status, text)
+	}
+	if err := theirs.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if status, text = answer("again", hexPermit); status != http.StatusConflict || !strings.Contains(text, "0 of 5") {
+		t.Errorf("status %d, %s", status, text)
+	}
+}
+
+// Without Redis, all permits of this process are one row.
+func TestAddHolds_PermitsAlone(t *testing.T) {
+	t.Parallel()
+	locks := addHolds(nil, []core.Hold{
+		{Key: "export", Kind: "semaphore", Owner: "a.abcdefgh:1", Count: 1, Remaining: time.Second},
+		{Key: "export", Kind: "semaphore", Owner: "a.abcdefgh:2", Count: 1, Remaining: time.Minute, Held: time.Hour},
+		{Key: "order", Kind: "lock", Owner: "a.abcdefgh:3", Count: 2, Remaining: time.Minute, Token: 7},
+	}, true)
+	if len(locks) != 2 || locks[0].TTL != 60_000 || len(locks[0].Holders) != 2 || locks[0].Holders[0].TTL != 1000 || locks[0].Holders[1].Held != 3_600_000 {
+		t.Errorf("%+v", locks)
+	}
+	if l := locks[1]; l.Holders[0].TTL != 0 || l.Holders[0].Count != 2 || l.Holders[0].Client != "a.abcdefgh" || l.Token != 7 || l.Listeners != -1 {
+		t.Errorf("%+v", l)
 	}
 }
