@@ -57,7 +57,7 @@ if not free or ARGV[4] ~= '0' and free + taken ~= tonumber(ARGV[4]) then
   free = permits - taken
 end
 
-local lacks = taken > 0 and missing(KEYS[2], owner, wants) or wants -- a repeat may lack none
+local lacks = taken > 0 and missing(KEYS[2], owner, wants, now) or wants -- a repeat may lack none
 local granted = lacks == 0 or free >= lacks
 if granted then
   take(KEYS[2], owner, wants, now + lease)
