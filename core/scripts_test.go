@@ -42,12 +42,19 @@ var (
 	onceCountScript   = lua.OnceCount("", "", 0, 0).Script
 	onceReleaseScript = lua.OnceRelease("", "", "", lua.Removal{}, lua.Announcement{}).Script
 
+	latchSetScript       = lua.LatchSet("", 1, lua.LatchMark{}, lua.Announcement{}).Script
+	latchCountDownScript = lua.LatchCountDown("", lua.LatchMark{}, lua.Announcement{}).Script
+	latchCountScript     = lua.LatchCount("").Script
+	latchForgetScript    = lua.LatchForget("").Script
+
+	latchScripts = []*lua.Script{latchSetScript, latchCountDownScript, latchCountScript, latchForgetScript}
+
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		fencedFairPassScript, fencedFairAcquireScript, fencedWriteAcquireScript,
 		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
-	}, onceScripts...)
+	}, append(onceScripts, latchScripts...)...)
 )
 
 // runsScript matches commands that run one of the scripts, or any script.
