@@ -43,8 +43,11 @@ func (c *Client) enter(w *waiter, key string) (*level, *waiter, error) {
 		if w.ctx.Err() != nil {
 			return nil, w, ended(w.ctx)
 		}
-		h := c.heldBy(w.link, key)
-		e := c.names.open(key)
+		var h *hold
+		if !w.kind.Counted {
+			h = c.heldBy(w.link, key)
+		}
+		e := c.names.open(key, w.kind.Counted)
 		p := w.arriveLocked(e, h, at)
 		e.close()
 		lease, err := w.follow(p)

@@ -50,7 +50,7 @@ func (w *waiter) attempt(p plan) (*level, error) {
 	case err != nil:
 		stays = w.fail(p.arrivals, err)
 	case answer.Granted:
-		if lease, err = w.granted(x, wire, answer.Token, left.Leftovers()); lease != nil {
+		if lease, err = w.granted(x, wire, answer, left.Leftovers()); lease != nil {
 			return lease, nil
 		}
 	default:
@@ -137,11 +137,11 @@ func (w *waiter) leavesBehind(x *redisop.Op, granted bool) claim.AttemptVerdict 
 // first. The waiter then re-enters that hold, and its own grant, which is valid if the kind is
 // shared, is cleaned up.
 // left is what the owner's commands may leave in Redis beside the grant.
-func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Leftovers) (*level, error) {
+func (w *waiter) granted(x *redisop.Op, wire string, answer lua.Answer, left claim.Leftovers) (*level, error) {
 	e := w.entry
 	now := time.Now()
 	h, lease := w.newHold(wire, left, clock.MomentOf(now))
-	h.token = token
+	h.token = answer.Token
 	why := w.ended()
 	e.open()
 	at := e.engine().at(now)
@@ -168,7 +168,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, token uint64, left claim.Le
 		lease = nil
 	default:
 		h.addLocked(lease, x.Sent(), at)
-		e.grantLocked(w, h)
+		e.grantLocked(w, h, answer.Free)
 	}
 	e.close()
 	finishLosses(displaced)

@@ -69,6 +69,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 		opts:      opts,
 		redis:     conn,
 		id:        newClientID(opts.ClientID),
+		made:      clock.Now(),
 		at:        at,
 		slot:      func(string) int { return 0 },
 		publish:   newPublishProbe(conn, opts),

@@ -26,6 +26,7 @@ import (
 type engine struct {
 	opts    Options
 	id      string // the first part of every wire owner
+	made    clock.Moment
 	at      func(time.Time) clock.Instant
 	redis   redisclient.Client
 	slot    func(key string) int
@@ -86,6 +87,7 @@ func (eng *engine) settings() kinds.Settings {
 		FairGrace:       eng.pauses.absent,
 		FairAbsentPause: absentPause,
 		CountsListeners: eng.countsListeners(),
+		Age:             clock.Now().Since(eng.made),
 	}
 }
 
@@ -234,10 +236,13 @@ func (eng *engine) logged(name string) string { return eng.label(name).String() 
 // does once a minute at most for callers that wait, and once for those that do not.
 func (eng *engine) warnOfSelf(name string, by holder, waits bool) bool {
 	switch {
-	case by == anotherOwner || !eng.selfWaits.Allow(strconv.FormatBool(waits)):
+	case !by.self() || !eng.selfWaits.Allow(strconv.FormatBool(waits)):
 		return false
 	case by == sameRequestRed:
 		eng.opts.Logger.Warn("reqlock: a RedLock that a caller asks for is held by this same request, and cannot be entered again",
+			"lock", eng.logged(name), "waits", waits)
+	case by == selfHasPermit:
+		eng.opts.Logger.Warn("reqlock: all permits that a caller asks for are taken, one by this same request; each Acquire takes another",
 			"lock", eng.logged(name), "waits", waits)
 	default:
 		eng.opts.Logger.Warn("reqlock: a lock that a caller asks for is held by this same request; pass lease.Context() to enter it again",

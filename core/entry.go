@@ -26,6 +26,7 @@ type entry struct {
 	channel   *hub.Channel // subscribed while there are waiters, and for pauses.linger after that
 	heldUntil clock.Moment // when the holder's key expires, by the last reply; 0: unknown; endless
 	lingers   bool         // an unsubscribeTimer is set
+	counted   bool         // the name is that of a semaphore
 }
 
 func (e *entry) engine() *engine { return e.shard.engine }
@@ -44,8 +45,8 @@ func (e *entry) close() {
 			t := &unsubscribeTimer{entry: e}
 			e.engine().alarms.Set(&t.alarm, t, e.engine().pauses.linger)
 		}
-	case e.holds.len == 0 && e.shard.entries[e.key] == e && !e.triesPastQueueLocked():
-		delete(e.shard.entries, e.key)
+	case e.holds.len == 0 && e.shard.named(e.counted)[e.key] == e && !e.triesPastQueueLocked():
+		delete(e.shard.named(e.counted), e.key)
 	}
 	e.shard.mu.Unlock()
 }
@@ -115,8 +116,9 @@ func (e *entry) refusedLocked(w *waiter, pause time.Duration) {
 	}
 }
 
-// grantLocked adds the hold that w was granted, and removes w from the queue.
-func (e *entry) grantLocked(w *waiter, h *hold) {
+// grantLocked adds the hold that w was granted, and removes w from the queue. free is how many permits
+// are free.
+func (e *entry) grantLocked(w *waiter, h *hold, free int) {
 	e.holds.add(h)
 	e.shard.held++
 	e.engine().inbox.needed()
@@ -126,7 +128,7 @@ func (e *entry) grantLocked(w *waiter, h *hold) {
 	}
 	e.heldUntil = 0
 	at := h.first.acquired
-	next, woken := e.queue.Granted(&w.Waiter, at, at.Add(e.engine().reliedPause(false)))
+	next, woken := e.queue.Granted(&w.Waiter, free, at, at.Add(e.engine().reliedPause(false)))
 	wake(woken)
 	if w.kind.Record != nil {
 		e.waitedLocked()
@@ -155,7 +157,7 @@ func (e *entry) waitedLocked() {
 // outrunLocked reports whether the grant of h displaces a hold that was granted after the command for
 // h had begun. Redis may then have executed the command before or after that grant.
 func (e *entry) outrunLocked(h *hold, begun clock.Moment) bool {
-	if h.kind.Shared && e.holds.exclusive == 0 {
+	if e.counted || h.kind.Shared && e.holds.exclusive == 0 {
 		return false
 	}
 	for other := e.holds.first; other != nil; other = other.next {
@@ -175,7 +177,7 @@ func (h *hold) displaces(other *hold) bool {
 // evicted, or lost in a failover. Acquire returns h only after that, so that two leases of one
 // client are never valid at the same time. The caller passes the result to finishLosses.
 func (e *entry) displaceLocked(h *hold) (displaced []loss) {
-	if h.kind.Shared && e.holds.exclusive == 0 {
+	if e.counted || h.kind.Shared && e.holds.exclusive == 0 {
 		return nil
 	}
 	for other := e.holds.first; other != nil; other = other.next {
@@ -203,7 +205,7 @@ func (e *entry) removeLocked(h *hold) {
 // freeingLocked tells the queue that the last hold is about to be freed. The message of the release
 // may arrive before the reply.
 func (e *entry) freeingLocked() {
-	if e.holds.len > 1 {
+	if e.holds.len > 1 && !e.counted {
 		return // the others keep the lock
 	}
 	e.queue.Freeing(clock.Now(), e.echoes())

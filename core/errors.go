@@ -118,7 +118,12 @@ const (
 	anotherOwner   holder = iota
 	sameRequest           // a lease whose context has the same origin as the caller's
 	sameRequestRed        // the same, and the caller asks for a RedLock
+	permitsTaken          // the owners of all permits
+	selfHasPermit         // the same, and the caller's own request is one of them
 )
+
+// self reports whether the caller's own request keeps it out.
+func (h holder) self() bool { return h != anotherOwner && h != permitsTaken }
 
 func (h holder) String() string {
 	switch h {
@@ -126,6 +131,10 @@ func (h holder) String() string {
 		return "this same request; pass lease.Context() of that lease to enter it again"
 	case sameRequestRed:
 		return "this same request, and a RedLock cannot be entered again"
+	case permitsTaken:
+		return "the owners of all its permits"
+	case selfHasPermit:
+		return "the owners of all its permits; this same request has one, and each Acquire takes another"
 	}
 	return "another owner"
 }

@@ -492,7 +492,7 @@ func TestFair_PollsBeforeItsDeadline(t *testing.T) {
 	waiter := acquireAsync(bg, c.FairLock("a"), forever)
 	var pause time.Duration
 	eventually(t, "the waiter to sleep in the queue", func() bool {
-		e := c.names.open("a")
+		e := c.names.open("a", false)
 		defer e.close()
 		if e.queue.Len() == 0 {
 			return false
@@ -586,7 +586,7 @@ func (fx *redisFixture) fairCrowd(t *testing.T, n int) (results <-chan acquireRe
 		all = append(all, acquireAsync(bg, c.FairLock("a"), forever))
 	}
 	fx.eventuallyQueueLength(t, n)
-	e := c.names.open("a")
+	e := c.names.open("a", false)
 	waiters := e.queue.Waiters()
 	e.close()
 	eventually(t, "all to hear their channels", func() bool {

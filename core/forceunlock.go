@@ -111,7 +111,7 @@ func (l *Lock) takeFrom(ctx context.Context, fields []string) (forced Forced, un
 
 // holders returns the fields of all holders of the lock, or of this side of it, in Redis.
 func (l *Lock) holders(ctx context.Context) ([]string, error) {
-	answer, err := l.run(ctx, lua.Holders(l.key))
+	answer, err := l.run(ctx, l.kind.Holders(l.key))
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 // Redis has granted but whose reply has not been read yet. It returns the fields of the holds that
 // it has ended, sorted: the cleaner may free them before the script does.
 func (l *Lock) endHolds(fields []string) (lost []string) {
-	e := l.c.names.open(l.key)
+	e := l.c.names.open(l.key, l.kind.Counted)
 	taken := e.forceLocked(func(field string) bool { return contains(fields, l.kind.Field(field)) })
 	e.close()
 	for _, h := range taken {

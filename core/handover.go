@@ -47,7 +47,7 @@ func (h *hold) heirLocked(known *claim.Exit) *waiter {
 		return nil
 	}
 	w := first.Item
-	known.Heir, known.SameKind = true, w.kind == h.kind
+	known.Heir, known.SameKind = true, w.kind.Succeeds(h.kind)
 	if p := w.fairPlace(); p != nil {
 		known.Queued, known.HeirEarlier = true, p.leftovers
 	}
@@ -57,8 +57,11 @@ func (h *hold) heirLocked(known *claim.Exit) *waiter {
 // handOverLocked prepares a hand-over to w.
 func (h *hold) handOverLocked(l *level, g kinds.Hold, w *waiter) *handover {
 	e := h.entry
-	e.queue.HandTo(&w.Waiter)
-	to, lease := w.newHold(w.sendsLocked(), claim.Leftovers{}, clock.Now())
+	now := clock.Now()
+	if next := e.queue.HandTo(&w.Waiter, now, now.Add(e.engine().reliedPause(false))); next != nil {
+		e.subscribeLocked(next.Item)
+	}
+	to, lease := w.newHold(w.sendsLocked(), claim.Leftovers{}, now)
 	return &handover{hold: h, last: l, counts: g, heir: w, to: to, lease: lease, arrivals: e.queue.Arrivals()}
 }
 
@@ -178,7 +181,7 @@ func (o *handover) acceptLocked(left claim.Leftovers, at clock.Instant) (displac
 	o.lease.acquired = clock.Now()
 	o.took = o.lease.acquired.Since(clock.MomentOf(o.op.TryBegun()))
 	e.queue.HandedOver(o.lease.acquired)
-	e.grantLocked(o.heir, o.to)
+	e.grantLocked(o.heir, o.to, 0)
 	o.heir.handedBy = o
 	e.engine().counters.handOvers.Add(1)
 	return e.displaceLocked(o.to)

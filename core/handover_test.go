@@ -332,7 +332,7 @@ var tiring = []string{"lock", "fenced", "write"}
 
 // tire uses up the streak of a lock.
 func tire(c *Client, name string) {
-	e := c.names.open(name)
+	e := c.names.open(name, false)
 	defer e.close()
 	for range streakMoves {
 		e.queue.HandedOver(clock.Now())

@@ -221,7 +221,7 @@ func withoutInbox(c *Client) *Client {
 
 // checkIdleAndClose closes a client. It fails the test unless the client soon has nothing to do and
 // has left nothing in Redis, neither subscriptions nor keys. Counters of fencing tokens stay for
-// ever, and the client's own channel until it is closed. A test deletes the keys that it wrote
+// ever, those of permits for a day, and the client's own channel until it is closed. A test deletes the keys that it wrote
 // itself.
 //
 // Clean-ups that wait for strays may be pending: Close ends them. A test of clean-ups waits for
@@ -268,7 +268,10 @@ func isIdle(c *Client) bool {
 
 // withoutTokens drops the counters of fencing tokens, which stay for ever.
 func withoutTokens(keys []string) []string {
-	return slices.DeleteFunc(keys, func(key string) bool { return strings.HasPrefix(key, "redisson_lock_token:") })
+	return slices.DeleteFunc(keys, func(key string) bool {
+		return strings.HasPrefix(key, "redisson_lock_token:") || strings.HasSuffix(key, ":permits") ||
+			slices.ContainsFunc(keys, func(other string) bool { return other == wire.PermitsDeclared(key) })
+	})
 }
 
 // mustClose closes a client, which need not be idle but holds no lock.

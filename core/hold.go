@@ -76,8 +76,13 @@ func (w *waiter) newHold(wire string, left claim.Leftovers, acquired clock.Momen
 	return h, &h.first
 }
 
-// owner returns the owner of WithOwner that has the hold; 0: none.
-func (h *hold) owner() uint64 { return ownerOf(h.link) }
+// owner returns the owner of WithOwner that enters the hold again; 0: none.
+func (h *hold) owner() uint64 {
+	if h.kind.Counted {
+		return 0
+	}
+	return ownerOf(h.link)
+}
 
 func (h *hold) engine() *engine { return h.entry.shard.engine }
 

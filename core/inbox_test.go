@@ -159,7 +159,7 @@ func TestForceUnlock_OfAnotherClientBeforeTheReply(t *testing.T) {
 			mustReceive(t, "Redis to grant the lock", held.Hit())
 			mustForce(t, kind.lock(fx.newLocks(t), "a"))
 			eventually(t, "the message", func() bool {
-				e := c.names.open("a")
+				e := c.names.open("a", false)
 				defer e.close()
 				hinted := false
 				e.eachPendingLocked(func(w *waiter) { hinted = w.aside != nil && w.aside.hinted })
@@ -181,7 +181,7 @@ func TestInbox_ReleaseMeanwhile(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, watchdogTimeout(time.Hour))
 	lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 	eventuallyListening(t, fx.rdb, c)
-	eventually(t, "the first question to be answered", func() bool { return proxy.Count("EVALSHA") >= 2 && len(c.inbox.locks.(*names).heldOf("a")) == 1 })
+	eventually(t, "the first question to be answered", func() bool { return proxy.Count("EVALSHA") >= 2 && len(c.inbox.locks.(*names).heldOf("a", false)) == 1 })
 
 	question := proxy.OnMatch(1, runsScript(presentScript), redistest.HoldRequest)
 	fx.rdb.Publish(bg, wire.ClientChannel(c.id), "a")

@@ -42,9 +42,9 @@ func (l *level) mutex() *sync.Mutex { return &l.hold.entry.shard.mu }
 func (l *level) token() uint64      { return l.hold.token }
 func (l *level) shown() bool        { return l.hold.engine().opts.LogNames }
 
-// holdIn returns the hold of the lease if it is live and of that lock; nil: it is not.
+// holdIn returns the hold of the lease if it is live and of that lock; nil: it is not, or has permits.
 func (l *level) holdIn(eng *engine, key string) *hold {
-	if l.hold.entry.key != key || l.hold.engine() != eng || l.Err() != nil {
+	if l.hold.entry.key != key || l.hold.entry.counted || l.hold.engine() != eng || l.Err() != nil {
 		return nil
 	}
 	return l.hold

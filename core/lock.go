@@ -200,7 +200,7 @@ func (l *Lock) wire(ctx context.Context) string {
 	if h := l.c.heldBy(link, l.key); h != nil {
 		return h.wire
 	}
-	e := l.c.names.open(l.key)
+	e := l.c.names.open(l.key, false)
 	defer e.close()
 	if h := e.holds.of(link.Owner); h != nil {
 		return h.wire

@@ -15,8 +15,8 @@ import (
 )
 
 // MultiLock returns several locks as one: Acquire takes all of them or none. They may be of
-// different kinds, clients and servers. A lock that is named twice is entered twice. Redisson:
-// getMultiLock.
+// different kinds, clients and servers. A lock that is named twice is entered twice, and of a
+// semaphore that is named twice, two permits are taken. Redisson: getMultiLock.
 //
 // All processes take the locks in the order of their names, whatever the order here, so that two
 // MultiLocks cannot deadlock. The write lock of a name comes before its read lock. The first
@@ -48,10 +48,13 @@ func MultiLock(locks ...Locker) Locker {
 		return m
 	}
 	for _, l := range locks {
-		if inner, ok := l.(*multi); ok {
-			m.locks = append(m.locks, inner.locks...)
-			m.err = cmp.Or(m.err, inner.err)
-		} else {
+		switch l := l.(type) {
+		case *multi:
+			m.locks = append(m.locks, l.locks...)
+			m.err = cmp.Or(m.err, l.err)
+		case *Semaphore:
+			m.locks = append(m.locks, &l.lock)
+		default:
 			m.locks = append(m.locks, l)
 		}
 	}
@@ -109,6 +112,10 @@ func checkMembers(what string, locks []Locker) error {
 			if missing = l == nil; !missing {
 				err = l.err
 			}
+		case *Semaphore:
+			if missing = l == nil; !missing {
+				err = l.lock.err
+			}
 		case *multi:
 			err = l.err
 		case *red:
@@ -165,6 +172,8 @@ func parts(l Locker) (all []part) {
 	switch l := l.(type) {
 	case *Lock:
 		return []part{{lock: l}}
+	case *Semaphore:
+		return []part{{lock: &l.lock}}
 	case *multi:
 		for _, member := range l.locks {
 			all = append(all, parts(member)...)

@@ -21,21 +21,22 @@ type shard struct {
 	dog     *watchdog.Watchdog[*hold]
 	mu      sync.Mutex
 	entries map[string]*entry
-	held    int // number of holds that Redis may have
+	permits map[string]*entry // of semaphores: a lock may have the same name
+	held    int               // number of holds that Redis may have
 
 	acquiring sync.WaitGroup // callers in Acquire; Add is called only while the client is open
 
 	// For all entries of the shard, to keep an entry small.
 	pastQueue []*waiter // try once without queueing
 
-	_ [40]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
+	_ [32]byte // fills two cache lines, so that CPUs do not contend for the line of another shard
 }
 
 func newNames(eng *engine, dog *watchdog.Watchdog[*hold]) *names {
 	n := &names{shards: make([]shard, shardCount)}
 	for i := range n.shards {
 		s := &n.shards[i]
-		s.engine, s.dog, s.entries = eng, dog, make(map[string]*entry)
+		s.engine, s.dog, s.entries, s.permits = eng, dog, make(map[string]*entry), make(map[string]*entry)
 	}
 	return n
 }
@@ -44,20 +45,39 @@ func (n *names) shard(key string) *shard {
 	return &n.shards[maphash.String(hashSeed, key)%shardCount]
 }
 
-// open locks the shard of a key, and returns its entry, which it creates if necessary.
-func (n *names) open(key string) *entry {
+// open locks the shard of a key, and returns its entry, which it creates if necessary. counted: the
+// key is that of a semaphore.
+func (n *names) open(key string, counted bool) *entry {
 	s := n.shard(key)
 	s.mu.Lock()
-	e := s.entries[key]
+	e := s.named(counted)[key]
 	if e == nil {
-		e = &entry{shard: s, key: key}
+		e = &entry{shard: s, key: key, counted: counted}
 		e.queue.Init()
-		s.entries[key] = e
+		s.named(counted)[key] = e
 	}
 	return e
 }
 
-// holds reports whether a key has a hold.
+// named returns the entries of locks, or those of semaphores.
+func (s *shard) named(counted bool) map[string]*entry {
+	if counted {
+		return s.permits
+	}
+	return s.entries
+}
+
+// eachLocked calls f for the entries of a key: one for locks, one for semaphores.
+func (s *shard) eachLocked(key string, f func(*entry)) {
+	if e := s.entries[key]; e != nil {
+		f(e)
+	}
+	if e := s.permits[key]; e != nil {
+		f(e)
+	}
+}
+
+// holds reports whether a lock's key has a hold.
 func (n *names) holds(key string) bool {
 	s := n.shard(key)
 	s.mu.Lock()
@@ -71,9 +91,7 @@ func (n *names) wake(key string) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[key]; e != nil {
-		wake(e.queue.Wake())
-	}
+	s.eachLocked(key, func(e *entry) { wake(e.queue.Wake()) })
 }
 
 // each calls f for every entry, with its shard locked.
@@ -82,6 +100,9 @@ func (n *names) each(f func(*entry)) {
 		s := &n.shards[i]
 		s.mu.Lock()
 		for _, e := range s.entries {
+			f(e)
+		}
+		for _, e := range s.permits {
 			f(e)
 		}
 		s.mu.Unlock()
@@ -111,6 +132,7 @@ func (n *names) clear() {
 	for i := range n.shards {
 		n.shards[i].mu.Lock()
 		clear(n.shards[i].entries)
+		clear(n.shards[i].permits)
 		n.shards[i].mu.Unlock()
 	}
 }

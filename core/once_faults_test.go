@@ -59,7 +59,7 @@ func TestOnce_LostReplies(t *testing.T) {
 // recordWhenRefused asks for the record like a caller that the queue refuses.
 func recordWhenRefused(c *Client, name string) (string, error) {
 	w := newWaiter(bg, c.engine, name, &c.Once(name).kind, nil, AcquireOptions{})
-	w.entry = c.names.open(name)
+	w.entry = c.names.open(name, false)
 	w.entry.close()
 	err := w.recordOr(ErrTooManyWaiters)
 	if r := (*recorded)(nil); errors.As(err, &r) {

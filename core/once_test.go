@@ -140,7 +140,7 @@ func TestOnce_WaitersOfTheHoldersProcess(t *testing.T) {
 	go func() { released <- lease.ReleaseWith(bg, []byte("done"), time.Hour) }()
 	mustReceive(t, "Redis to have the record", rule.Hit())
 	eventually(t, "the first waiter to see the message", func() bool {
-		e := c.names.open("a")
+		e := c.names.open("a", false)
 		defer e.close()
 		first := e.queue.Waiters()[0]
 		wakes, _ := first.Wakes()

@@ -140,7 +140,7 @@ func TestRedisIsAwayForAMoment(t *testing.T) {
 				lease := mustAcquire(t, bg, c.Lock("a"), AcquireOptions{})
 				waiting := acquireAsync(bg, c.Lock("a"), forever)
 				eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
-					e := c.names.open("a")
+					e := c.names.open("a", false)
 					defer e.close()
 					return e.queue.Len() == 1 && e.firstSleepsLocked()
 				})

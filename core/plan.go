@@ -42,7 +42,7 @@ type plan struct {
 // of; nil: none. It adds the waiter to the queue, unless the step is one of those only on arrival.
 func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 	w.entry = e
-	if h == nil {
+	if h == nil && !e.counted {
 		h = e.holds.of(ownerOf(w.link))
 	}
 	if h != nil {

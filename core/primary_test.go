@@ -191,7 +191,7 @@ func TestReadOnly_Stays(t *testing.T) {
 
 // hasFailed reports whether the first waiter of a name has failed at least once.
 func hasFailed(c *Client, name string) bool {
-	e := c.names.open(name)
+	e := c.names.open(name, false)
 	defer e.close()
 	return e.queue.Len() > 0 && e.queue.Waiters()[0].Item.failureLocked() != nil
 }

@@ -91,7 +91,7 @@ func TestPubSub_ChannelsLinger(t *testing.T) {
 		before := proxy.Count("SUBSCRIBE")
 		waiter := startWaiter(t, leave, c, "a", forever)
 		eventually(t, "the waiter to subscribe and sleep", func() bool {
-			e := c.names.open("a")
+			e := c.names.open("a", false)
 			defer e.close()
 			return e.queue.Len() == 1 && e.queue.Waiters()[0].State() == claim.Asleep && c.hub.Confirmed(e.channel)
 		})

@@ -66,6 +66,10 @@ func checkVoters(locks []Locker) error {
 			"use %d or more, each on its own master, or a plain Lock", len(locks), minVoters)
 	}
 	for i, l := range locks {
+		if slices.ContainsFunc(parts(l), func(p part) bool { return p.lock.kind.Counted }) {
+			return invalid(ErrInvalidOptions, "lock %d of core.RedLock has permits, which a majority of masters cannot count; "+
+				"use locks", i+1)
+		}
 		for j, other := range locks[:i] {
 			if shared := overlap(other, l, func(part, part) bool { return true }); shared != nil {
 				return invalid(ErrInvalidOptions, "locks %d and %d of core.RedLock both are, or contain, the lock %s; "+

@@ -79,7 +79,7 @@ func farAhead(t *testing.T, fx *redisFixture, c *Client, name string, ahead time
 	t.Helper()
 	fx.eventuallySubscribed(t, name)
 	eventually(t, "the waiter to rely on its subscription", func() bool {
-		e := c.names.open(name)
+		e := c.names.open(name, false)
 		if e.firstSleepsLocked() && e.channel != nil && c.hub.Hears(e.channel) {
 			pollAt = e.queue.Waiters()[0].PollAt
 		}
@@ -231,7 +231,7 @@ func awaitAsleep(t *testing.T, c *Client, names []string, waiters int) {
 	eventually(t, "a crowd of waiters", func() bool { return c.Stats().Waiting == waiters })
 	for _, name := range names {
 		eventually(t, "the first waiter to hear its channel and sleep", func() bool {
-			e := c.names.open(name)
+			e := c.names.open(name, false)
 			defer e.close()
 			return e.firstSleepsLocked() && c.hub.Confirmed(e.channel)
 		})
@@ -242,7 +242,7 @@ func awaitAsleep(t *testing.T, c *Client, names []string, waiters int) {
 // sleepers counts the waiters that have a signal to be woken with.
 func sleepers(c *Client, names []string) (n int) {
 	for _, name := range names {
-		e := c.names.open(name)
+		e := c.names.open(name, false)
 		for _, w := range e.queue.Waiters() {
 			if w.Item.signal != nil && w.State() != claim.Asking {
 				n++

@@ -130,7 +130,7 @@ func TestRelease_RetryFindsNothing(t *testing.T) {
 		opts.LeaseTime = short / 2
 		waiter := startWaiter(t, bg, c, "a", opts)
 		eventually(t, "the waiter to subscribe, ask once more and sleep", func() bool {
-			e := c.names.open("a")
+			e := c.names.open("a", false)
 			defer e.close()
 			return e.firstSleepsLocked()
 		})
@@ -195,7 +195,7 @@ func TestRelease_TwoByOneCommand(t *testing.T) {
 		go func() { released <- l.Release(bg) }()
 	}
 	eventually(t, "both releases to wait for the turn", func() bool {
-		e := c.names.open("a")
+		e := c.names.open("a", false)
 		defer e.close()
 		return holdOf(leases[0]).claim.Turn.Waiting() == 2
 	})

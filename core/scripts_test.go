@@ -49,12 +49,20 @@ var (
 
 	latchScripts = []*lua.Script{latchSetScript, latchCountDownScript, latchCountScript, latchForgetScript}
 
+	permitAcquireScript = lua.AcquirePermits(&lua.Semaphore{}, "", 1, 0, lua.Declaration{}).Script
+	permitReleaseScript = lua.ReleasePermits(&lua.Semaphore{}, "", 1).Script
+	permitPassScript    = lua.PassPermits(&lua.Semaphore{}, "", "", 1, 0).Script
+	permitUpdateScript  = lua.UpdatePermits(&lua.Semaphore{}, "", 1, 0).Script
+	permitScripts       = []*lua.Script{permitAcquireScript, permitReleaseScript, permitPassScript, permitUpdateScript,
+		lua.ForceReleasePermits(&lua.Semaphore{}, "", nil).Script, lua.SetPermits(&lua.Semaphore{}, 0).Script,
+		lua.CountPermits(&lua.Semaphore{}).Script, lua.PermitHolders("").Script, lua.PresentPermits("", nil).Script}
+
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		fencedFairPassScript, fencedFairAcquireScript, fencedWriteAcquireScript,
 		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
-	}, append(onceScripts, latchScripts...)...)
+	}, slices.Concat(onceScripts, permitScripts, latchScripts)...)
 )
 
 // runsScript matches commands that run one of the scripts, or any script.

@@ -166,7 +166,7 @@ func (h *hold) changeLocked(u change, v claim.UpdateVerdict) (lost loss) {
 // found a key that has. That may have been a key beside the lock's, which proves nothing.
 func (h *hold) overwritten() bool {
 	eng := h.engine()
-	x := eng.ops.Op(lua.Present(h.entry.key, []string{h.wire}), eng.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(h.kind.Present(h.entry.key, []string{h.wire}), eng.opts.CommandTimeout).UntilSent()
 	_, err := x.Run(redisop.Until{})
 	return err == ErrWrongKind
 }

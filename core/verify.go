@@ -16,19 +16,20 @@ func (n *names) hear(key string) (holds bool) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.entries[key]
-	if e == nil {
-		return false
-	}
-	e.eachPendingLocked(func(w *waiter) { w.troubledLocked().hinted = true })
-	return e.holds.len > 0
+	s.eachLocked(key, func(e *entry) {
+		e.eachPendingLocked(func(w *waiter) { w.troubledLocked().hinted = true })
+		holds = holds || e.holds.len > 0
+	})
+	return holds
 }
 
 // verify asks Redis which holds of a key it has, and ends the others. Only holds that were granted
 // before the question count: the reply says nothing about later ones.
 func (n *names) verify(key string) {
-	for some := range slices.Chunk(n.heldOf(key), lua.MostPresent/2) {
-		verifyHolds(some)
+	for _, counted := range []bool{false, true} {
+		for some := range slices.Chunk(n.heldOf(key, counted), lua.MostPresent/2) {
+			verifyHolds(some)
+		}
 	}
 }
 
@@ -38,7 +39,7 @@ func verifyHolds(holds []*hold) {
 	for _, h := range holds {
 		fields = append(fields, h.wire, wire.WriteField(h.wire)) // a writer may have either or both
 	}
-	x := eng.ops.Op(lua.Present(holds[0].entry.key, fields), eng.opts.CommandTimeout).UntilSent()
+	x := eng.ops.Op(holds[0].kind.Present(holds[0].entry.key, fields), eng.opts.CommandTimeout).UntilSent()
 	reply, err := x.Run(redisop.Until{})
 	if err == ErrWrongKind {
 		for _, h := range holds {
@@ -59,12 +60,13 @@ func verifyHolds(holds []*hold) {
 	}
 }
 
-// heldOf returns the holds of a key that are neither released nor lost.
-func (n *names) heldOf(key string) (holds []*hold) {
+// heldOf returns the holds of a key that are neither released nor lost: of its lock, or of its
+// semaphore.
+func (n *names) heldOf(key string, counted bool) (holds []*hold) {
 	s := n.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[key]; e != nil {
+	if e := s.named(counted)[key]; e != nil {
 		for h := e.holds.first; h != nil; h = h.next {
 			if h.claim.State() == claim.Held {
 				holds = append(holds, h)

@@ -186,8 +186,12 @@ func (w *waiter) notAcquiredLocked(ttl time.Duration) error {
 // holderLocked returns who keeps the waiter out, as far as this process knows. A hold that was handed
 // to the waiter while it left does not.
 func (w *waiter) holderLocked() holder {
-	switch {
-	case w.handedBy != nil || w.link == nil || !w.entry.heldFromLocked(w.link.Origin(), w.kind):
+	switch self := w.handedBy == nil && w.link != nil && w.entry.heldFromLocked(w.link.Origin(), w.kind); {
+	case w.kind.Counted && self:
+		return selfHasPermit
+	case w.kind.Counted:
+		return permitsTaken
+	case !self:
 		return anotherOwner
 	case w.link.PastQueue:
 		return sameRequestRed
@@ -202,7 +206,7 @@ const selfPatience = time.Second
 // warnOfSelf logs that the caller waits without end for a lock that its own request holds. No error
 // would ever tell. It returns how long to sleep now.
 func (w *waiter) warnOfSelf(p plan) time.Duration {
-	if p.holder == anotherOwner || w.warned {
+	if !p.holder.self() || w.warned {
 		return p.pause
 	}
 	if left := selfPatience - clock.Now().Since(w.began); left > 0 {

@@ -104,7 +104,7 @@ var waiters = sync.Pool{New: func() any { return new(waiter) }}
 func newWaiter(ctx context.Context, eng *engine, name string, k *kinds.Kind, link *lineage.Link, opts AcquireOptions) *waiter {
 	w := waiters.Get().(*waiter)
 	w.request = request{ctx: ctx, name: name, kind: k, link: link, fixed: opts.LeaseTime, began: clock.Now()}
-	w.NoWait, w.Limit, w.Class = opts.WaitTime == 0, opts.waiters(), k.Class()
+	w.NoWait, w.Limit, w.Class, w.Together = opts.WaitTime == 0, opts.waiters(), k.Class(), k.Together()
 	if opts.WaitTime >= 0 {
 		w.Deadline = w.began.Add(opts.WaitTime)
 	}
@@ -116,7 +116,7 @@ func newWaiter(ctx context.Context, eng *engine, name string, k *kinds.Kind, lin
 // goroutines may still refer to it.
 func (w *waiter) again() *waiter {
 	next := waiters.Get().(*waiter)
-	next.request, next.NoWait, next.Limit, next.Class = w.request, w.NoWait, w.Limit, w.Class
+	next.request, next.NoWait, next.Limit, next.Class, next.Together = w.request, w.NoWait, w.Limit, w.Class, w.Together
 	next.Deadline, next.Every = w.Deadline, w.Every
 	next.blocked, next.warned = w.blocked, w.warned
 	return next.prepare(w.entry.engine())

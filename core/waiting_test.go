@@ -71,7 +71,7 @@ func eventuallyAsleep(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		eventually(t, "the first waiter to subscribe and sleep", func() bool {
-			e := c.names.open(name)
+			e := c.names.open(name, false)
 			defer e.close()
 			return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
 		})
@@ -91,7 +91,7 @@ func (e *entry) firstSleepsLocked() bool {
 
 // wakeCount returns how often the first waiter for a name was woken.
 func wakeCount(c *Client, name string) uint16 {
-	e := c.names.open(name)
+	e := c.names.open(name, false)
 	defer e.close()
 	if e.queue.Len() == 0 {
 		return 0
@@ -559,7 +559,7 @@ func TestWaiting_FairReleaseAfterAStreakWakes(t *testing.T) {
 	c, proxy := fx.newProxiedLocks(t, pollInterval(never))
 	l, opts := c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Hour}
 	sleeps := func() bool { // and has tried since it subscribed
-		e := c.names.open("a")
+		e := c.names.open("a", false)
 		defer e.close()
 		return e.queue.Len() == 1 && e.firstSleepsLocked()
 	}

@@ -34,6 +34,8 @@ func Needs(key string) []Need {
 		"DEADLINES": wire.FairDeadlines(key),
 		"TIMEOUT":   wire.ReadTimeout(key, "owner", 1),
 		"MARK":      wire.LatchMark(key, "owner"),
+		"TAKEN":     wire.PermitsTaken(key),
+		"DECLARED":  wire.PermitsDeclared(key),
 	}
 	var all []Need
 	var known []string

@@ -293,7 +293,7 @@ func (m *modelTest) step(id int, classes []Class) {
 	case 9: // a release, or a hand-over
 		if w := m.q.Heir(m.at); w != nil && m.r.IntN(2) == 0 {
 			m.event("offer to %d", w.Item)
-			m.q.HandTo(w)
+			m.q.HandTo(w, m.at, m.at.Add(30*scale))
 			m.n.find(w).offered = true
 			m.check(nil)
 			return
@@ -371,7 +371,7 @@ func (m *modelTest) grant(w *Waiter[int]) {
 	if x := m.n.find(w); x.called || x.asking || x.offered {
 		m.n.refused = nil
 	}
-	next, woken := m.q.Granted(w, m.at, pollAt)
+	next, woken := m.q.Granted(w, 0, m.at, pollAt)
 	m.n.remove(w)
 	m.n.last = m.at
 	if next != nil {

@@ -53,7 +53,7 @@ func (q *Queue[T]) Join(w *Waiter[T]) Admission {
 		q.refusedAt = 0
 	} else {
 		last := q.waiters[n-1]
-		front = w.Class == RedisQueue || last.atFront() && last.joins(w.Class)
+		front = w.Class == RedisQueue || last.atFront() && last.joins(w.Class) && !q.crowded(w)
 		switch {
 		case w.NoWait && !front:
 			return Behind
@@ -85,6 +85,20 @@ func (q *Queue[T]) waiting() int {
 		}
 	}
 	return n
+}
+
+// crowded reports whether as many waiters try as w may try together with.
+func (q *Queue[T]) crowded(w *Waiter[T]) bool {
+	n := int32(0)
+	for _, other := range q.waiters {
+		if !other.atFront() || w.Class != Counted {
+			break
+		}
+		if other.state == Ready || other.state == Asking {
+			n++
+		}
+	}
+	return w.Class == Counted && n >= w.Together
 }
 
 // A Step is what a waiter does next.
@@ -186,7 +200,7 @@ func (q *Queue[T]) Prompt(now clock.Moment) (wake []*Waiter[T]) {
 func (q *Queue[T]) Asks(w *Waiter[T], now clock.Moment) (polls bool) {
 	polls = w.state == Asleep && !w.woken
 	if w.move(Asking) {
-		w.woken, w.asked, q.asked = false, now, now
+		w.woken, w.counts, w.asked, q.asked = false, false, now, now
 	}
 	return polls
 }
@@ -219,14 +233,28 @@ func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter
 // Sleeps ends an attempt of w that had no reply, or whose result is not needed.
 func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 	if w.state != Out && w.move(Asleep) {
-		w.PollAt = pollAt
+		w.PollAt, w.sure = pollAt, false
+		if w.counts {
+			w.wake()
+		}
 	}
 }
 
 // Leave removes a waiter at any position. Waiters that move to the front try at once: a wake-up
 // that w received may have been meant for them. Only those whose time is over soon take the answer
-// that w got, unless w was woken since.
+// that w got, unless w was woken since. Of those for permits, the next one at the front takes over the
+// wake-up.
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
+	in := w.state.Waits()
+	wake = q.remove(w)
+	if in && w.Class == Counted && (w.woken || w.counts) {
+		return q.Wake()
+	}
+	return wake
+}
+
+// remove is Leave without the wake-up.
+func (q *Queue[T]) remove(w *Waiter[T]) (wake []*Waiter[T]) {
 	if w.woken || w.state != Asleep && w.state != Queued {
 		q.refusedAt = 0
 	}
@@ -278,29 +306,62 @@ func (q *Queue[T]) slice(from, to int) []*Waiter[T] {
 
 // Granted removes w, which got the lock. w may have left before. The next waiter does not try,
 // unless both share the lock: the release or the loss of the lock will wake it. It sleeps until
-// pollAt and is returned as next.
-func (q *Queue[T]) Granted(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
+// pollAt and is returned as next. Of those for permits, as many try as permits are free.
+func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
 	rested := q.rotation.phase != running
 	q.rotation.move(running)
 	q.asked = now
-	wake = q.Leave(w)
+	if w.Class == Counted && (w.woken || w.counts) { // more may have become free since its attempt
+		free = max(free, 1)
+	}
+	wake = q.remove(w)
 	if len(q.waiters) == 0 {
 		return nil, wake
 	}
 	first := q.waiters[0]
-	if first.Class == RedisQueue || w.joins(first.Class) {
+	if first.Class == Counted {
+		return q.spread(free, now, pollAt)
+	}
+	if first.Class == RedisQueue || w.Class == Shared && first.Class == Shared {
 		if rested {
 			wake = q.front()
 		}
 		return nil, wake
 	}
-	if first.state == Ready {
-		first.move(Asleep)
-	}
-	if first.state == Asleep {
-		first.woken, first.asked, first.PollAt = false, now, pollAt
-	}
+	first.refrain(now, pollAt)
 	return first, wake
+}
+
+// spread makes the first waiters for permits try, one for each permit that is free, and the others at
+// the front sleep. One of those that are no heirs is at the front, and hears what becomes free: it
+// is returned as next.
+func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
+	for i, w := range q.waiters {
+		if w.state == Queued {
+			if free <= 0 && next != nil {
+				break
+			}
+			w.move(Ready)
+		}
+		switch {
+		case w.state == Heir:
+			continue
+		case w.state == Asking:
+			free--
+			w.counts = true
+		case free > 0:
+			free--
+			w.wake()
+			w.sure = true
+			wake = append(wake, q.waiters[i])
+		case w.state == Ready && !w.NoWait && !w.woken:
+			w.refrain(now, pollAt)
+		}
+		if next == nil {
+			next = w
+		}
+	}
+	return next, wake
 }
 
 // Dismiss removes the waiters that had joined when Arrivals returned arrivals, except those for
@@ -343,8 +404,11 @@ func (q *Queue[T]) Wake() (wake []*Waiter[T]) {
 			return q.waiters[:n]
 		}
 		w.wake()
-		if w.Class == RedisQueue {
+		switch {
+		case w.Class == RedisQueue:
 			return q.waiters[:1]
+		case w.Class == Counted && w.state != Heir: // once it has a permit, the next one tries
+			return q.waiters[:n+1]
 		}
 	}
 	return q.waiters
@@ -358,14 +422,22 @@ func (q *Queue[T]) Call(w *Waiter[T]) {
 
 // Heir returns the waiter to hand a hold over to, or nil if the hold must be freed. A streak
 // of hand-overs ends after a while, so that other processes get the lock. For RedisQueue waiters, Redis
-// decides that.
+// decides that. Of those for permits, one that tries because another permit is free gets that, so the
+// next one is the heir.
 func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 	if len(q.waiters) == 0 {
 		return nil
 	}
 	w := q.waiters[0]
+	if w.Class == Counted {
+		i := slices.IndexFunc(q.waiters, func(w *Waiter[T]) bool { return w.state != Heir && !(w.state == Asking && w.sure) })
+		if i < 0 || q.waiters[i].state == Asking {
+			return nil
+		}
+		w = q.waiters[i]
+	}
 	switch {
-	case w.state != Ready && w.state != Asleep:
+	case w.Class != Counted && w.state != Ready && w.state != Asleep:
 		return nil
 	case w.Class != RedisQueue && q.rotation.streakOver(now):
 		return nil
@@ -373,14 +445,30 @@ func (q *Queue[T]) Heir(now clock.Moment) *Waiter[T] {
 	return w
 }
 
-// HandTo begins a hand-over to w. A waiter is the heir of at most one hold at a time.
-func (q *Queue[T]) HandTo(w *Waiter[T]) { w.move(Heir) }
+// HandTo begins a hand-over to w. A waiter is the heir of at most one hold at a time. Of those for
+// permits, the next one comes to the front: it is the next heir. It sleeps until pollAt and is
+// returned.
+func (q *Queue[T]) HandTo(w *Waiter[T], now, pollAt clock.Moment) (next *Waiter[T]) {
+	if w.state == Queued {
+		w.move(Ready)
+	}
+	w.move(Heir)
+	i := slices.IndexFunc(q.waiters, func(w *Waiter[T]) bool { return w.state != Heir })
+	if w.Class != Counted || i < 0 || q.waiters[i].state != Queued {
+		return nil
+	}
+	next = q.waiters[i]
+	next.move(Ready)
+	next.refrain(now, pollAt)
+	return next
+}
 
 // EndHandOver ends a hand-over to w, which waits again until the caller wakes it. If w has got the
 // hold, Granted removes it next.
 func (q *Queue[T]) EndHandOver(w *Waiter[T]) {
 	if w.state == Heir {
 		w.move(Asleep)
+		w.sure = false
 	}
 }
 
@@ -404,7 +492,11 @@ func (q *Queue[T]) Freed(until clock.Moment, others Listeners) (wake []*Waiter[T
 	if q.rotation.freed(until, others) {
 		return q.front() // their sleep now ends at until
 	}
-	return q.Wake()
+	wake = q.Wake()
+	for _, w := range wake {
+		w.sure = w.Class == Counted
+	}
+	return wake
 }
 
 // front returns the waiters at the front, which may try.

@@ -305,7 +305,7 @@ func TestGranted_NextSleeps(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Exclusive, Exclusive, Exclusive)
 	q.Asks(all[0], now)
-	next, _ := q.Granted(all[0], now, poll)
+	next, _ := q.Granted(all[0], 0, now, poll)
 	if next != all[1] {
 		t.Fatalf("next is %v", next)
 	}
@@ -319,7 +319,7 @@ func TestGranted_SharedFollow(t *testing.T) {
 	t.Parallel()
 	q, all := newQueue(t, Shared, Shared, Exclusive)
 	q.Asks(all[0], now)
-	if next, _ := q.Granted(all[0], now, poll); next != nil {
+	if next, _ := q.Granted(all[0], 0, now, poll); next != nil {
 		t.Errorf("waiter %d need not ask, but it may share the lock", next.Item)
 	}
 	want(t, q, all[1], Ask)
@@ -344,7 +344,7 @@ func TestHandTo(t *testing.T) {
 	q, all := newQueue(t, Exclusive, Exclusive)
 	refuse(t, q, all[0])
 	heir := q.Heir(now)
-	q.HandTo(heir)
+	q.HandTo(heir, now, poll)
 	if heir != all[0] || q.Heir(now) != nil {
 		t.Error("a waiter that has an offer is offered another hold")
 	}
@@ -448,7 +448,7 @@ func TestStreak_FirstChanceOfOthers(t *testing.T) {
 		{"Redis does not count", 0, []event{freed(UnknownListeners)}, false, 1000},
 		{"Redis does not count, and the message comes", 0, []event{freed(UnknownListeners), message}, true, 0},
 		{"one of us has it", 1, []event{func(q *Queue[int]) []*Waiter[int] {
-			_, wake := q.Granted(&Waiter[int]{state: Out}, now, now)
+			_, wake := q.Granted(&Waiter[int]{state: Out}, 0, now, now)
 			return wake
 		}}, true, 0},
 	} {
@@ -533,4 +533,125 @@ func TestArrivalsWrapAround(t *testing.T) {
 	if got := fmt.Sprint(items(out)); got != "[0 1 2]" {
 		t.Errorf("%s are out, want the first three", got)
 	}
+}
+
+// newPermitQueue returns a queue of callers for permits that n callers have joined. As many as
+// together may try at first.
+func newPermitQueue(t *testing.T, n, together int) (*Queue[int], []*Waiter[int]) {
+	t.Helper()
+	q := new(Queue[int])
+	q.Init()
+	var all []*Waiter[int]
+	for i := range n {
+		w := &Waiter[int]{Item: i, Class: Counted, Limit: 1000, Together: int32(together)}
+		if a := q.Join(w); a != Admitted {
+			t.Fatalf("waiter %d: %d, want it admitted", i, a)
+		}
+		all = append(all, w)
+	}
+	return q, all
+}
+
+// Callers for permits try together until one is refused. From then on those that come queue up.
+func TestCounted_Join(t *testing.T) {
+	t.Parallel()
+	q, all := newPermitQueue(t, 4, 3)
+	wantStates(t, all, Ready, Ready, Ready, Queued)
+	if a := q.Join(&Waiter[int]{Class: Counted, NoWait: true, Together: 3}); a != Behind {
+		t.Errorf("a single attempt while three try: %d, want it refused", a)
+	}
+	refuse(t, q, all[:3]...)
+	later := &Waiter[int]{Item: 4, Class: Counted, Limit: 1000, Together: 3}
+	q.Join(later)
+	wantStates(t, append(all, later), Asleep, Asleep, Asleep, Queued, Queued)
+}
+
+// After a grant, as many try as permits are free, and one more hears what becomes free.
+func TestCounted_Granted(t *testing.T) {
+	t.Parallel()
+	for free, states := range map[int][]State{
+		0: {Asleep, Queued, Queued, Queued},
+		1: {Ready, Queued, Queued, Queued},
+		3: {Ready, Ready, Ready, Queued},
+		9: {Ready, Ready, Ready, Ready},
+	} {
+		q, all := newPermitQueue(t, 5, 1)
+		q.Asks(all[0], now)
+		next, wake := q.Granted(all[0], free, now, poll)
+		wantStates(t, all[1:], states...)
+		if next != all[1] {
+			t.Errorf("%d free: %v is next", free, next)
+		}
+		var want []int
+		for i := range min(free, 4) {
+			want = append(want, i+1)
+		}
+		wantWoken(t, wake, want...)
+	}
+}
+
+// What became free while a caller asked for a permit is for the next one.
+func TestCounted_GrantedAndWoken(t *testing.T) {
+	t.Parallel()
+	q, all := newPermitQueue(t, 2, 1)
+	q.Asks(all[0], now)
+	wantWoken(t, q.Message(), 0)
+	_, wake := q.Granted(all[0], 0, now, poll)
+	wantWoken(t, wake, 1)
+	want(t, q, all[1], Ask)
+}
+
+// A message wakes the first that is no heir. Once that has a permit, it is the next one's turn.
+func TestCounted_Message(t *testing.T) {
+	t.Parallel()
+	q, all := newPermitQueue(t, 3, 3)
+	refuse(t, q, all...)
+	wantWoken(t, q.Message(), 0)
+	want(t, q, all[1], Sleep)
+	q.Asks(all[0], now)
+	next, wake := q.Granted(all[0], 0, now, poll)
+	wantWoken(t, wake)
+	if next != all[1] {
+		t.Errorf("%v hears what becomes free next", next)
+	}
+}
+
+// Several holds are handed over at a time, each to the first that is no heir yet. Who asks because a
+// permit is free gets that one, so the hold is for the next. Who asks for another reason might be
+// refused, and must not be overtaken.
+func TestCounted_Heirs(t *testing.T) {
+	t.Parallel()
+	q, all := newPermitQueue(t, 5, 1)
+	refuse(t, q, all[0])
+	for i := range 2 {
+		if h := q.Heir(now); h != all[i] {
+			t.Fatalf("%v is heir %d", h, i)
+		}
+		next := q.HandTo(all[i], now, poll)
+		if next != all[i+1] {
+			t.Errorf("%v comes to the front after heir %d", next, i)
+		}
+		want(t, q, all[i+1], Sleep)
+	}
+	wantStates(t, all, Heir, Heir, Asleep, Queued, Queued)
+
+	q.Asks(all[2], now) // it polls
+	if h := q.Heir(now); h != nil {
+		t.Errorf("%v overtakes one that asks", h)
+	}
+	q.Refused(all[2], poll)
+	wake := q.Freed(now, NoListeners)
+	wantWoken(t, wake, 0, 1, 2)
+	q.Asks(all[2], now)
+	if h := q.Heir(now); h != all[3] {
+		t.Errorf("%v is the heir while another gets a free permit", h)
+	}
+	q.HandTo(all[3], now, poll)
+	q.EndHandOver(all[3])
+	wantStates(t, all, Heir, Heir, Asking, Asleep, Queued)
+
+	q.EndHandOver(all[1])
+	q.HandedOver(now)
+	q.Granted(all[1], 0, now, poll)
+	wantStates(t, all, Heir, Out, Asking, Asleep, Queued)
 }

@@ -33,6 +33,9 @@ type Kind struct {
 	ReadWrite bool
 	// RedisQueue says that Redis keeps the queue, so that every waiter tries by itself.
 	RedisQueue bool
+	// Counted says that owners take permits, of which there is a number. Nothing is entered twice, and
+	// a grant says nothing of other holds. Names of counted kinds are names of their own.
+	Counted bool
 
 	// Channel returns the channel that a waiter listens on. Only a kind with a queue in Redis has
 	// one for each wire owner.
@@ -56,11 +59,21 @@ type Kind struct {
 	// Commands are those that its scripts run besides the commands of a plain lock.
 	Commands []Commands
 
+	// Holders asks for the owners, and Present for some of them.
+	Holders func(key string) lua.Call
+	Present func(key string, fields []string) lua.Call
+
 	// Look and Record are those of a Once, and nil for other kinds.
 	Look   func(t *Terms, key string) lua.Call
 	Record func(s Settings, c Hold, r lua.Record) lua.Call
-	// Terms are what a Once demands. They are zero for other kinds.
+	// Terms are what a Once or a Semaphore demands. They are zero for other kinds.
 	Terms
+}
+
+// Terms are what one handle demands of its name.
+type Terms struct {
+	OnceTerms
+	PermitTerms
 }
 
 // Settings are what all locks of a client have in common on their way to Redis.
@@ -75,6 +88,8 @@ type Settings struct {
 	FairAbsentPause time.Duration
 	// CountsListeners says that the server knows all clients that listen on a channel.
 	CountsListeners bool
+	// Age is how old the client is, and with it what it declares of semaphores.
+	Age time.Duration
 }
 
 // announce returns what a release publishes on a channel.
@@ -95,7 +110,7 @@ type Try struct {
 // A Hold is a hold as scripts need it: its names, and how often it is entered, in Redis or as it
 // should be there. Without levels, Redis has no hold.
 type Hold struct {
-	Terms     *Terms // what a Once demands; zero for other kinds
+	Terms     *Terms // those of the kind
 	Key, Wire string
 	claim.Counts
 	Deepest int32 // the highest number of shared levels that it has ever had
@@ -109,6 +124,11 @@ type Hold struct {
 // token. A hold of the read side has none either, but it refuses all writers, with ErrUpgrade.
 func (k *Kind) Reenters(held *Kind) bool {
 	return k.ReadWrite == held.ReadWrite && (!k.Fenced() || held.Fenced() || held.Shared)
+}
+
+// Succeeds reports whether a hold of another kind can be handed over to a waiter of this one.
+func (k *Kind) Succeeds(held *Kind) bool {
+	return k == held || k.Counted && held.Counted && k.Takes == held.Takes
 }
 
 // Fenced reports whether holds of the kind have fencing tokens.
@@ -131,6 +151,8 @@ func (k *Kind) Class() claim.Class {
 		return claim.Shared
 	case k.RedisQueue:
 		return claim.RedisQueue
+	case k.Counted:
+		return claim.Counted
 	}
 	return claim.Exclusive
 }
@@ -161,7 +183,7 @@ func (k *Kind) Whole(fields []string) []string {
 
 // All returns all kinds. Those of one name follow each other.
 func All() []*Kind {
-	return []*Kind{Plain, Fair, FencedFair, Fenced, Read, Write, FencedWrite, &Once}
+	return []*Kind{Plain, Fair, FencedFair, Fenced, Read, Write, FencedWrite, &Once, &Semaphore}
 }
 
 // Names returns the names of all kinds.

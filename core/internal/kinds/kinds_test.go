@@ -36,7 +36,7 @@ func TestAll_Complete(t *testing.T) {
 // Only a kind and its fenced form may share a name, because Named finds one of them.
 func TestNames(t *testing.T) {
 	t.Parallel()
-	if got, want := Names(), []string{"lock", "fair", "fenced", "read", "write", "once"}; !slices.Equal(got, want) {
+	if got, want := Names(), []string{"lock", "fair", "fenced", "read", "write", "once", "semaphore"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q; users see them: a new one belongs in this test, docs/locks.md and docs/metrics.md", got, want)
 	}
 	for _, k := range All() {
@@ -70,7 +70,7 @@ func TestFenced(t *testing.T) {
 		if k.HandOver == nil {
 			continue
 		}
-		if got := draws(k.HandOver(Settings{}, Hold{Key: "a", Wire: "w"}, "v", 1)); got != k.Fenced() {
+		if got := draws(k.HandOver(Settings{}, Hold{Terms: &Terms{}, Key: "a", Wire: "w"}, "v", 1)); got != k.Fenced() {
 			t.Errorf("%s: a hand-over with a token: %v", k.Name, got)
 		}
 	}
@@ -134,5 +134,37 @@ func TestKind_Held(t *testing.T) {
 	}
 	if got, want := Read.Whole([]string{"a:1"}), []string{"a:1"}; !slices.Equal(got, want) {
 		t.Errorf("a reader loses %q, want %q", got, want)
+	}
+}
+
+// A hold of permits is handed over to who wants as many, whatever handle of the semaphore it has.
+func TestKind_Succeeds(t *testing.T) {
+	t.Parallel()
+	other, two := Semaphore, Semaphore
+	other.Declares, two.Takes = 9, 2
+	for _, test := range []struct {
+		wants, held *Kind
+		want        bool
+	}{
+		{Plain, Plain, true},
+		{Plain, Fair, false},
+		{&other, &Semaphore, true},
+		{&two, &Semaphore, false},
+		{Plain, &Semaphore, false},
+		{&Semaphore, Plain, false},
+	} {
+		if got := test.wants.Succeeds(test.held); got != test.want {
+			t.Errorf("a hold of %s to a waiter for %s: %v", test.held.Name, test.wants.Name, got)
+		}
+	}
+}
+
+// An owner of several permits is one holder. The ids of other programs may be any bytes.
+func TestSemaphore_Held(t *testing.T) {
+	t.Parallel()
+	ids := []string{"web.abcdefgh:7:3", "web.abcdefgh:7", "web.abcdefgh:7:2", "web.abcdefgh:70", "\x00:\xff", "c0ffee"}
+	want := []string{"\x00:\xff", "c0ffee", "web.abcdefgh:7", "web.abcdefgh:70"}
+	if got := Semaphore.Held(ids); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

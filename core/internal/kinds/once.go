@@ -25,8 +25,8 @@ var Once = func() Kind {
 	return k
 }()
 
-// Terms are what one Once demands of its name.
-type Terms struct {
+// OnceTerms are what one Once demands of its name.
+type OnceTerms struct {
 	RecordKey string
 	Marks     lua.Marks // an empty Binding: the name may be bound to anything
 	// Looks makes a caller that has waited for a holder take its record, or fail with ErrUnrecorded.

@@ -21,9 +21,11 @@ var Plain = &Kind{
 	Force: func(s Settings, key string, fields []string) lua.Call {
 		return lua.ForceRelease(key, fields, s.announce(wire.LockChannel(key)))
 	},
-	Field:  ownerField,
-	Held:   func(fields []string) []string { return fields },
-	Locked: func(s lua.State) bool { return s.Fields > 0 },
+	Holders: lua.Holders,
+	Present: lua.Present,
+	Field:   ownerField,
+	Held:    func(fields []string) []string { return fields },
+	Locked:  func(s lua.State) bool { return s.Fields > 0 },
 }
 
 func lockChannel(key, _ string) string { return wire.LockChannel(key) }

@@ -28,6 +28,8 @@ var (
 		Force: func(s Settings, key string, fields []string) lua.Call {
 			return lua.ForceRelease(key, fields, s.announce(wire.ReadWriteChannel(key)))
 		},
+		Holders:  lua.Holders,
+		Present:  lua.Present,
 		Field:    ownerField,
 		Held:     readers,
 		Locked:   func(s lua.State) bool { return s.Mode == "read" || s.Mode == "write" && s.Fields > 2 },
@@ -48,6 +50,8 @@ var (
 		Release:  releaseReadWrite,
 		Renew:    renewReadWrite,
 		Force:    forceWriter,
+		Holders:  lua.Holders,
+		Present:  lua.Present,
 		Field:    wire.WriteField,
 		Held:     writers,
 		Locked:   func(s lua.State) bool { return s.Mode == "write" },

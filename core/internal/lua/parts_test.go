@@ -11,7 +11,7 @@ import (
 )
 
 // beginnings are the files with which several scripts begin. They are no scripts and have no reply.
-var beginnings = []string{"fair_queue", "fenced_draw", "force_take"}
+var beginnings = []string{"fair_queue", "fenced_draw", "force_take", "force_tell", "permit_clock"}
 
 // What several scripts do stands in one file. A script is the files that it needs, one after the
 // other: some begin it, others are functions of KEYS and ARGV. Its digest is that of the whole text.
@@ -46,9 +46,18 @@ func TestParts(t *testing.T) {
 		onceRelease:       fn("release") + text("once_release"),
 		onceRecord:        fn("release") + text("once_record"),
 		fairRelease:       text("fair_queue") + text("fair_release"),
-		forceRelease:      text("force_take") + text("force_release"),
-		fairForceRelease:  text("fair_queue") + text("force_take") + text("fair_force_release"),
+		forceRelease:      text("force_tell") + text("force_take") + text("force_release"),
+		fairForceRelease:  text("fair_queue") + text("force_tell") + text("force_take") + text("fair_force_release"),
 		many:              fn("release") + fn("acquire") + text("many"),
+		permitAcquire:     text("permit_clock") + text("permit_acquire"),
+		permitRelease:     text("permit_clock") + text("permit_release"),
+		permitPass:        text("permit_clock") + text("permit_pass"),
+		permitUpdate:      text("permit_clock") + text("permit_update"),
+		permitSet:         text("permit_clock") + text("permit_set"),
+		permitInspect:     text("permit_clock") + text("permit_inspect"),
+		permitHolders:     text("permit_clock") + text("permit_holders"),
+		permitPresent:     text("permit_present"),
+		permitForce:       text("permit_clock") + text("force_tell") + text("permit_force_release"),
 		update:            text("update"),
 		readWriteUpdate:   text("read_write_update"),
 		renew:             text("renew"),

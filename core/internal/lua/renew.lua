@@ -4,13 +4,16 @@
 -- ARGV[1]    lease, ms
 -- ARGV[2]    number of holds
 -- ARGV[2+i]  field of the i-th hold in its hash
--- ARGV[..]   for each hold with time-out keys, another lease or a sighting: its index, the number of
---            its keys, its lease in ms, and when its hash expired when it was last seen to live for
---            too long, in ms of the server's clock; 0: it was not
+-- ARGV[..]   for each hold with time-out keys, permits, another lease or a sighting: its index, the
+--            number of its keys, or that of its permits below 0, its lease in ms, and when it expired
+--            when it was last seen to live for too long, in ms of the server's clock; 0: it was not
 --
--- Reply: for each hold 1 if it was renewed, 0 if it is gone, the TTL of its hash in ms if that is
--- much longer than the lease and no other owner shares it, or the text of the error of its keys. Then the server's clock in ms
--- if there is such a TTL, otherwise 0.
+-- The key of permits is the sorted set of those that are taken, by expiry, and the field is the id of
+-- the first.
+--
+-- Reply: for each hold 1 if it was renewed, 0 if it is gone, the TTL of its hash or permit in ms if
+-- that is much longer than the lease and no other owner shares it, or the text of the error of its
+-- keys. Then the server's clock in ms if there is such a TTL, otherwise 0.
 --
 -- Redis serves no other client while the script runs, so it does as little for each hold as
 -- possible.
@@ -64,6 +67,40 @@ local function shorten(key, lease, ttl, seen)
   return 1, true
 end
 
+-- Renews the permits of a hold. Returns the reply.
+local function permits(key, id, count, lease, seen)
+  local clock, longest = call('TIME'), 0
+  if clock.err then
+    return clock.err
+  end
+  local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
+  for i = 1, count do
+    local score = call('ZSCORE', key, i == 1 and id or id .. ':' .. i)
+    if not score or type(score) == 'table' then
+      return score and score.err or 0
+    end
+    longest = math.max(longest, tonumber(score))
+  end
+  call('ZREM', key, '') -- as above: ZADD must not be the first write. No id is empty
+  local long = longest > time + lease * 9 / 8
+  local shortens = long and seen ~= 0 and math.abs(longest - seen) <= 100
+  for i = 1, count do
+    local done = call('ZADD', key, shortens and 'XX' or 'GT', time + lease, i == 1 and id or id .. ':' .. i)
+    if type(done) == 'table' and done.err then
+      return done.err
+    end
+  end
+  local ttl = call('PTTL', key)
+  if ttl >= 0 and ttl < 2 * lease then
+    call('PEXPIRE', key, math.max(24 * 3600 * 1000, 2 * lease))
+  end
+  if not long or shortens then
+    return 1
+  end
+  now = time
+  return longest - time
+end
+
 local special = {} -- by index, where a hold's arguments are
 for a = holds + 3, #ARGV, 4 do
   special[tonumber(ARGV[a])] = a
@@ -77,9 +114,15 @@ for i = 1, holds do
     last, lease, seen = last + tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
   end
 
-  local mine = call('HEXISTS', key, ARGV[2 + i])
-  local result, shortened = mine == 0 and 0 or mine == 1 and 1 or mine.err, false
-  if result == 1 then
+  local result, shortened, counted = 0, false, a and tonumber(ARGV[a + 1]) < 0
+  if counted then
+    last = first - 1
+    result = permits(key, ARGV[2 + i], -ARGV[a + 1], lease, seen)
+  else
+    local mine = call('HEXISTS', key, ARGV[2 + i])
+    result = mine == 0 and 0 or mine == 1 and 1 or mine.err
+  end
+  if result == 1 and not counted then
     local ttl = prolong(key, lease)
     if type(ttl) == 'string' then
       result = ttl

@@ -40,6 +40,7 @@ const (
 	acquires traits = 1 << iota // It is an attempt to acquire.
 	fenced                      // It draws a fencing token with each grant, by fenced_draw.lua.
 	queued                      // It changes a queue in Redis, by fair_queue.lua.
+	counted                     // It counts permits, by permit_clock.lua.
 )
 
 func (s *Script) has(t traits) bool { return s.traits&t != 0 }
@@ -57,6 +58,9 @@ func script(name, source string, has traits) *Script {
 	}
 	if has&fenced != 0 {
 		source = fencedDraw + source
+	}
+	if has&counted != 0 {
+		source = permitClock + source
 	}
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
@@ -103,6 +107,8 @@ var (
 	fencedDraw string
 	//go:embed force_take.lua
 	forceTake string
+	//go:embed force_tell.lua
+	forceTell string
 
 	acquire           = script("acquire", acquireSource, acquires)
 	fencedAcquire     = script("fenced_acquire", acquireSource, acquires|fenced)
@@ -119,8 +125,8 @@ var (
 	fencedFairPass    = script("fenced_fair_pass", fairPassSource, fenced|queued)
 	release           = script("release", releaseSource, 0)
 	fairRelease       = script("fair_release", fairReleaseSource, queued)
-	forceRelease      = script("force_release", forceTake+forceReleaseSource, 0)
-	fairForceRelease  = script("fair_force_release", forceTake+fairForceReleaseSource, queued)
+	forceRelease      = script("force_release", forceTell+forceTake+forceReleaseSource, 0)
+	fairForceRelease  = script("fair_force_release", forceTell+forceTake+fairForceReleaseSource, queued)
 	holders           = script("holders", holdersSource, 0)
 	present           = script("present", presentSource, 0)
 	renew             = script("renew", renewSource, 0)
@@ -515,6 +521,8 @@ type Renewable struct {
 	Field string
 	// Timeouts are the keys of its read levels. The script restores missing ones.
 	Timeouts []string
+	// Permits is how many permits it has, if Key is their sorted set; else 0.
+	Permits int
 	// Lease is 0 if Renew's holds.
 	Lease time.Duration
 	// Seen is the Expiry of an earlier Renewal. If the hash still expires then, its TTL is shortened
@@ -524,7 +532,7 @@ type Renewable struct {
 
 // usual reports whether the arguments that all holds share are enough for h.
 func (h Renewable) usual(lease time.Duration) bool {
-	return len(h.Timeouts) == 0 && (h.Lease == 0 || h.Lease == lease) && h.Seen == 0
+	return len(h.Timeouts) == 0 && h.Permits == 0 && (h.Lease == 0 || h.Lease == lease) && h.Seen == 0
 }
 
 // Renew renews many holds; see renew.lua. ReadRenew reads its reply.
@@ -551,7 +559,7 @@ func Renew(holds []Renewable, lease time.Duration) Call {
 	}
 	for i, h := range holds {
 		if !h.usual(lease) {
-			c.add(i+1, len(h.Timeouts), cmp.Or(h.Lease, lease).Milliseconds(), h.Seen)
+			c.add(i+1, len(h.Timeouts)-h.Permits, cmp.Or(h.Lease, lease).Milliseconds(), h.Seen)
 		}
 	}
 	return c
@@ -572,9 +580,11 @@ type Answer struct {
 	Token uint64
 	// If refused: the TTL of the holder's key. -1ms: it never expires, or only in centuries.
 	TTL time.Duration
+	// Free is how many permits are free after a grant of some.
+	Free int
 	// Now is the server's clock in ms, if a fair lock is refused.
 	Now int64
-	// Freed is true if a fair lock was freed instead of handed over.
+	// Freed is true if a fair lock or permits were freed instead of handed over.
 	Freed bool
 	// Bound is true if the name of a Once is bound to something else, so it is refused.
 	Bound bool
@@ -590,7 +600,10 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 	}
 	switch r := reply.(type) {
 	case int64:
-		if r == 1 && !c.Script.has(fenced) {
+		switch {
+		case r >= 1 && c.Script.has(counted):
+			return Answer{Granted: true, Free: int(r - 1)}, nil
+		case r == 1 && !c.Script.has(fenced):
 			return Answer{Granted: true}, nil
 		}
 	case []any:
@@ -619,7 +632,7 @@ func (c Call) ReadPass(reply any) (Answer, error) {
 		return Answer{}, nil
 	case ok && n == 1 && !c.Script.has(fenced):
 		return Answer{Granted: true}, nil
-	case ok && n == -1 && c.Script.has(queued):
+	case ok && n == -1 && c.Script.has(queued|counted):
 		return Answer{Freed: true}, nil
 	}
 	return Answer{}, unexpected(c.Script, reply)
@@ -685,11 +698,11 @@ func (c Call) ReadUpdate(reply any) (updated bool, err error) {
 }
 
 // ReadRelease reads the reply of a release. It reports false if the hold was gone, and returns how
-// many clients received the message, which only Release and UpdateReadWrite count.
+// many clients received the message, which only Release, UpdateReadWrite and ReleasePermits count.
 func (c Call) ReadRelease(reply any) (freed bool, receivers int, err error) {
 	n, ok := reply.(int64)
 	switch {
-	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate:
+	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate && c.Script != permitRelease:
 		return false, 0, unexpected(c.Script, reply)
 	case n == 0:
 		return false, 0, nil
@@ -697,8 +710,8 @@ func (c Call) ReadRelease(reply any) (freed bool, receivers int, err error) {
 	return true, int(n - 1), nil
 }
 
-// ReadTaken reads the reply of a ForceRelease or ForceReleaseFair of n owners: which of them held
-// the lock, and how many others hold it still.
+// ReadTaken reads the reply of a ForceRelease, ForceReleaseFair or ForceReleasePermits of n owners:
+// which of them held the lock, and how many others hold it still.
 func (c Call) ReadTaken(reply any, n int) (taken []bool, left int, err error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) != n+1 {

@@ -60,6 +60,25 @@ func FairDeadlines(name string) string { return prefixed("redisson_lock_timeout"
 // TokenCounter returns the counter of a lock's fencing tokens.
 func TokenCounter(name string) string { return prefixed(tokenCounter, name) }
 
+// PermitsTaken returns the sorted set of the permits that are taken of a semaphore. The name itself is
+// the key of the number of free permits.
+func PermitsTaken(name string) string { return suffixed(name, permitsTaken) }
+
+// PermitsDeclared returns the key of how many permits a semaphore is declared to have. Only reqlock
+// has such keys.
+func PermitsDeclared(name string) string { return suffixed(name, permitsDeclared) }
+
+// PermitChannel returns the channel that announces free permits.
+func PermitChannel(name string) string { return prefixed("redisson_sc", name) }
+
+// PermitID returns the id of the n-th permit of an owner, from 1.
+func PermitID(owner string, n int) string {
+	if n == 1 {
+		return owner
+	}
+	return owner + ":" + strconv.Itoa(n)
+}
+
 // ModeField is the field in a read/write lock's hash that names the side that is held.
 const ModeField = "mode"
 
@@ -99,6 +118,9 @@ const (
 	tokenCounter = "redisson_lock_token"
 	record       = "record"
 	counted      = "counted"
+
+	permitsTaken    = "timeout"
+	permitsDeclared = "permits"
 )
 
 // Owner returns the field in a lock's hash for one hold of one client. Redisson has a thread id

@@ -295,7 +295,7 @@ func (m *Model) kind(shared bool) *kinds.Kind {
 
 // terms returns what a wire owner demands of a Once.
 func (m *Model) terms(w uint8) *kinds.Terms {
-	t := &kinds.Terms{RecordKey: m.keys.record}
+	t := &kinds.Terms{OnceTerms: kinds.OnceTerms{RecordKey: m.keys.record}}
 	if m.Marker {
 		t.Marks = lua.Marks{Marker: "marker", Binding: m.binding(w), TTL: ms(int(m.maxLease + 1))}
 	}

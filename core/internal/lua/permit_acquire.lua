@@ -1,0 +1,90 @@
+-- Takes permits of a semaphore, all or none, or repeats a take whose reply was lost.
+--
+-- KEYS[1]   number of free permits; below 0 if there are fewer permits than before
+-- KEYS[2]   permits that are taken: sorted set of ids by their expiry, in ms of the server's clock
+-- KEYS[3]   declaration: how many permits there are, and since when that is so
+-- ARGV[1]   wire owner
+-- ARGV[2]   lease, ms
+-- ARGV[3]   number of permits to take
+-- ARGV[4]   how many permits there are, as the caller declares; 0: as Redis has it
+-- ARGV[5]   age of the caller's declaration, ms. The later one of two is right
+-- ARGV[6]   channel
+-- ARGV[7..] commands to publish with: PUBLISH, SPUBLISH or both
+--
+-- Reply:
+--   1 + n      granted; n permits are free
+--   {ttl}      not enough are free; the next one expires in ttl ms, -1: never, or nothing is known
+--   WRONGKIND  error: the key is no semaphore
+--
+-- Keys live for a day after their last use, unless somebody has set the permits in Redis. Their
+-- number is free + taken. If that is not what was declared, a key was lost or the declaration is new:
+-- then the number of free permits is corrected.
+
+local owner, lease, wants = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local now = clock()
+local stored = redis.call('GET', KEYS[1])
+local free = tonumber(stored or nil)
+if stored and not free then
+  return redis.error_reply('WRONGKIND the key is no semaphore')
+end
+
+-- What expired while nobody used the semaphore is free.
+local old = free
+local expired = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+local taken = redis.call('ZCARD', KEYS[2])
+free = free and free + expired
+
+-- Returns how many permits there are by the latest declaration; nil: there is none.
+local function declared()
+  local permits, since = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) (%d+)$')
+  local begun = now - ARGV[5]
+  if ARGV[4] ~= '0' and (not permits or tonumber(since) < begun) then
+    permits = ARGV[4]
+    redis.call('SET', KEYS[3], string.format('%s %d', permits, begun))
+  end
+  return tonumber(permits)
+end
+
+local corrected = false
+if not free or ARGV[4] ~= '0' and free + taken ~= tonumber(ARGV[4]) then
+  local permits = declared()
+  if not permits then
+    return {-1}
+  end
+  corrected = free ~= permits - taken
+  free = permits - taken
+end
+
+local lacks = taken > 0 and missing(KEYS[2], owner, wants) or wants -- a repeat may lack none
+local granted = lacks == 0 or free >= lacks
+if granted then
+  take(KEYS[2], owner, wants, now + lease)
+  free = free - lacks
+end
+if free ~= old then
+  redis.call('INCRBY', KEYS[1], free - (old or 0))
+end
+
+-- Prolongs the lives of the keys.
+local day = math.max(24 * 3600 * 1000, 2 * lease)
+local ttl = old and redis.call('PTTL', KEYS[1]) or 0
+if ttl ~= -1 then
+  if ttl < day / 2 or corrected then
+    for i = 1, 3 do
+      redis.call('PEXPIRE', KEYS[i], day)
+    end
+  elseif taken == 0 then
+    redis.call('PEXPIRE', KEYS[2], day)
+  end
+end
+
+-- Others may want what has expired or was added.
+if (expired > 0 or corrected) and free > 0 then
+  announce(KEYS[1], 0, 6)
+end
+if granted then
+  return 1 + math.max(free, 0)
+end
+local nearest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
+nearest = nearest and tonumber(nearest) or math.huge
+return {nearest < 9e14 and nearest - now or -1}

@@ -1,0 +1,60 @@
+-- Counts permits by the server's clock. This is not a script, but the beginning of those that do.
+--
+-- A lease may have several permits. The first has the wire owner as its id, and the others have :2,
+-- :3 and so on after it. An id whose expiry has passed holds nothing, but counts as taken until an
+-- acquire removes it.
+
+-- Returns the server's clock in ms.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Returns the id of the i-th permit of a wire owner.
+local function permit(owner, i)
+  return i == 1 and owner or owner .. ':' .. i
+end
+
+-- Returns how many permits of a wire owner are missing.
+local function missing(taken, owner, count)
+  local there = 0
+  for i = 1, count do
+    there = there + (redis.call('ZSCORE', taken, permit(owner, i)) and 1 or 0)
+  end
+  return count - there
+end
+
+-- Takes permits until expiry, or prolongs them. It never shortens one.
+local function take(taken, owner, count, expiry)
+  for i = 1, count do
+    redis.call('ZADD', taken, 'GT', expiry, permit(owner, i))
+  end
+end
+
+-- Removes the permits of a wire owner, and returns how many there were.
+local function drop(taken, owner, count)
+  local dropped = 0
+  for i = 1, count do
+    dropped = dropped + redis.call('ZREM', taken, permit(owner, i))
+  end
+  return dropped
+end
+
+-- Adds to the number of free permits, if it is known, and publishes it if any is free. Returns how
+-- many clients received the message. The permits are free by now: if the user may not publish, that
+-- must still succeed.
+local function announce(free, more, first)
+  local listeners = 0
+  local now = redis.call('EXISTS', free) == 1 and redis.pcall('INCRBY', free, more)
+  now = type(now) == 'number' and now or more -- another program may have stored something else there
+  if now > 0 then
+    for i = first + 1, #ARGV do
+      local received = redis.pcall(ARGV[i], ARGV[first], now)
+      if type(received) == 'number' then
+        listeners = listeners + received
+      end
+    end
+  end
+  return listeners
+end
+

@@ -1,0 +1,37 @@
+-- Hands the permits of a hold over to another one. They are never free in between. If there are fewer
+-- permits than are taken, frees them instead.
+--
+-- KEYS[1]   number of free permits
+-- KEYS[2]   permits that are taken
+-- ARGV[1]   old wire owner
+-- ARGV[2]   new wire owner
+-- ARGV[3]   lease of the new hold, ms
+-- ARGV[4]   number of permits
+-- ARGV[5]   channel
+-- ARGV[6..] commands to publish with: PUBLISH, SPUBLISH or both
+--
+-- Reply:
+--   1   handed over
+--   -1  freed instead
+--   0   the old hold is gone, and the new one does not exist
+
+local taken, to, count = KEYS[2], ARGV[2], tonumber(ARGV[4])
+local expiry = clock() + ARGV[3]
+
+if not redis.call('ZSCORE', taken, ARGV[1]) then
+  if missing(taken, to, count) > 0 then
+    return 0
+  end
+  take(taken, to, count, expiry) -- an earlier try has handed over
+  return 1
+end
+if tonumber(redis.call('GET', KEYS[1]) or 0) < 0 then
+  announce(KEYS[1], drop(taken, ARGV[1], count), 5)
+  return -1
+end
+
+-- Redis with full memory refuses a write that may need memory, but only as the first write of a
+-- script. ZREM needs none.
+drop(taken, ARGV[1], count)
+take(taken, to, count, expiry)
+return 1

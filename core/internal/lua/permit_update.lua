@@ -1,0 +1,27 @@
+-- Prolongs the permits of a hold, if the new lease is longer than the rest of the old one.
+--
+-- KEYS[1]  permits that are taken
+-- ARGV[1]  wire owner
+-- ARGV[2]  number of its permits
+-- ARGV[3]  lease, ms; 0 leaves the expiry unchanged
+--
+-- Reply:
+--   1  done
+--   0  the hold is gone
+
+local owner, count, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if missing(KEYS[1], owner, count) > 0 then
+  return 0
+end
+
+-- Redis with full memory refuses a write that may need memory, but only as the first write of a
+-- script. ZREM needs none. No id is empty.
+redis.call('ZREM', KEYS[1], '')
+if lease > 0 then
+  take(KEYS[1], owner, count, clock() + lease)
+end
+local ttl = redis.call('PTTL', KEYS[1])
+if ttl >= 0 and ttl < lease then
+  redis.call('PEXPIRE', KEYS[1], 2 * lease)
+end
+return 1
