@@ -9,6 +9,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.redisson.api.RBucket;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -28,11 +29,14 @@ final class Commands {
 
     /**
      * Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. Those of semaphores are in
-     * {@link Permits}.
+     * {@link Permits}. The commands of latches have no kind.
      */
     String run(String command, String[] args) throws InterruptedException {
         if (args[0].equals("semaphore")) {
             return permits.get(0).run(command, args[1], Arrays.copyOfRange(args, 2, args.length));
+        }
+        if (command.startsWith("latch")) {
+            return latch(command, clients.get(0).getCountDownLatch(args[0]), args);
         }
         RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
@@ -57,6 +61,25 @@ final class Commands {
                 return "" + Late.call(lock, "getToken");
             case "hammer":
                 return hammer(args[0], lock, Long.parseLong(args[2]), Integer.parseInt(args[3]), args[4]);
+            default:
+                throw new IllegalArgumentException("unknown command " + command);
+        }
+    }
+
+    private static String latch(String command, RCountDownLatch latch, String[] args) throws InterruptedException {
+        switch (command) {
+            case "latchSet":
+                return "" + latch.trySetCount(Long.parseLong(args[1]));
+            case "latchCountDown":
+                latch.countDown();
+                return "";
+            case "latchCount":
+                return "" + latch.getCount();
+            case "latchAwait":
+                latch.await();
+                return "";
+            case "latchDelete":
+                return "" + latch.delete();
             default:
                 throw new IllegalArgumentException("unknown command " + command);
         }
