@@ -289,7 +289,7 @@ func TestOpen_Fails(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	f := newFile(t, keyed("one"))
-	table := f.open(func(opts *routes.Options) { opts.Watch = true })
+	table := f.open(func(opts *routes.Options) { opts.Watch = true; opts.CheckEvery(20 * time.Millisecond) })
 	f.put(`{"routes": [{"pattern": "/x",` + "\n" + ` "key": "two", "mode": "fare"}]}`)
 	eventually(t, "the log names the mistake", func() bool {
 		return strings.Contains(f.log.text(), "keeping the old one") && strings.Contains(f.log.text(), `locks.json:2:24: mode is \"fare\"`)
