@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -416,6 +417,7 @@ func TestReload_UnderLoad(t *testing.T) {
 						t.Errorf("the row is %s", got)
 						return
 					}
+					runtime.Gosched() // a load must not wait until the scheduler stops a request
 				}
 			}
 		})
