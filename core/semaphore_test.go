@@ -250,7 +250,7 @@ func TestSemaphore_Expires(t *testing.T) {
 func TestSemaphore_Watchdog(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	c := fx.newLocks(t, watchdogTimeout(600*time.Millisecond))
+	c := fx.newLocks(t, watchdogTimeout(2*time.Second))
 	s := c.Semaphore("a", 4)
 	kept, err := s.AcquireN(bg, 2, AcquireOptions{})
 	if err != nil {
