@@ -1,4 +1,5 @@
-// Package redisson tests reqlock against Java Redisson: locks held and waited for from both sides.
+// Package redisson tests reqlock against Java Redisson: locks and permits held and waited for from
+// both sides.
 // The tests need a JVM and Maven, so they have a build tag. make interop installs missing tools and
 // runs them.
 //
