@@ -15,7 +15,7 @@ import (
 
 func init() { caddy.RegisterModule(new(Handler)) }
 
-// Handler runs one request with the same key at a time, or as many as a limit says: it takes a lock or
+// Handler runs one request with the same key at a time, or as many as its limit says. It takes a lock or
 // a permit in Redis, runs the rest of the route, and releases it. Others wait, or get 409, or 429 beyond
 // a limit.
 //
