@@ -31,6 +31,21 @@ func FairChannel(name, owner string) string { return LockChannel(name) + ":" + o
 // ReadWriteChannel returns the channel that announces releases of both sides of a read/write lock.
 func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
+// Messages about the count of a latch. Waiters read the count, whatever the message says.
+const (
+	CountedDown = "0" // the count is 0 now
+	CountSet    = "1" // there is a new count, or it was deleted
+)
+
+// LatchChannel returns the channel that announces changes of a latch's count. It is unlike all
+// others: Redisson puts braces around any name, so in a cluster the channel of a name that has
+// braces is in another slot than the name.
+func LatchChannel(name string) string { return "redisson_countdownlatch__channel__{" + name + "}" }
+
+// LatchMark returns the key of the mark that a call leaves while its outcome is uncertain, so that a
+// try of it that arrives late changes nothing. Only reqlock has such marks.
+func LatchMark(name, call string) string { return suffixed(name, "latch:"+call) }
+
 // ClientChannel returns the channel of one client, where it hears that locks of its holders were
 // taken by force. Only reqlock has such channels. They are plain in a cluster, too.
 func ClientChannel(client string) string { return "reqlock:client:" + client }

@@ -51,6 +51,39 @@ func TestNamesOfTheOtherKinds(t *testing.T) {
 	}
 }
 
+func TestLatchChannel(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"order:42":   "redisson_countdownlatch__channel__{order:42}",
+		"{order}:42": "redisson_countdownlatch__channel__{{order}:42}",
+		"a{b":        "redisson_countdownlatch__channel__{a{b}",
+	} {
+		if got := LatchChannel(name); got != want {
+			t.Errorf("LatchChannel(%q) = %q, want %q", name, got, want)
+		}
+	}
+	if Slot(LatchChannel("order:42")) != Slot("order:42") {
+		t.Error("the channel of a latch is in another slot than its name")
+	}
+}
+
+// A mark is in the slot of its latch, and belongs to no lock.
+func TestLatchMark(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"order:42":   "{order:42}:latch:client:7",
+		"{order}:42": "{order}:42:latch:client:7",
+	} {
+		got := LatchMark(name, "client:7")
+		if got != want || Slot(got) != Slot(name) {
+			t.Errorf("LatchMark(%q) = %q, want %q in the same slot", name, got, want)
+		}
+		if lock, ok := NameOf(got); ok {
+			t.Errorf("%q is taken for a key of the lock %q", got, lock)
+		}
+	}
+}
+
 func TestRecordKey(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
