@@ -22,6 +22,7 @@ var aclKinds = map[string]lockKind{
 	"lock":              {lock: (*Client).Lock, rival: (*Client).Lock},
 	"fair":              {lock: (*Client).FairLock, rival: (*Client).FairLock},
 	"fenced":            {lock: (*Client).FencedLock, rival: (*Client).FencedLock},
+	"semaphore":         {lock: onePermit, rival: onePermit},
 	"write behind read": {lock: readSide, rival: writeSide},
 	"read behind write": {lock: writeSide, rival: readSide},
 }
@@ -122,7 +123,11 @@ func (s *aclFixture) useEverything(t *testing.T, publish PublishMode) {
 					t.Fatal(err)
 				}
 			}
-			enterAndLook(t, kind.lock(mine, name))
+			if kindName == "semaphore" {
+				countPermits(t, mine.Semaphore(name, 1))
+			} else {
+				enterAndLook(t, kind.lock(mine, name))
+			}
 			handOver(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			waitAndLeave(t, s, kind.lock(mine, name), kind.rival(theirs, name))
 			checkForceUnlock(t, kind.lock(mine, name), kind.lock(theirs, name))
@@ -251,6 +256,28 @@ func enterAndLook(t *testing.T, lock *Lock) {
 	mustRelease(t, first)
 }
 
+// countPermits sets and counts permits, waits for a renewal, and extends a lease.
+func countPermits(t *testing.T, s *Semaphore) {
+	t.Helper()
+	if err := s.SetPermits(bg, 1); err != nil {
+		t.Error(err)
+	}
+	lease := mustAcquire(t, bg, s, AcquireOptions{})
+	var renewed time.Duration
+	eventually(t, "a renewal", func() bool {
+		before := renewed
+		renewed = lease.Remaining()
+		return before > 0 && renewed > before
+	})
+	wantPermits(t, s, 1, 0)
+	mustRelease(t, lease)
+	lease = mustAcquire(t, bg, s, AcquireOptions{LeaseTime: time.Minute})
+	if err := lease.Extend(bg, 2*time.Minute); err != nil {
+		t.Error(err)
+	}
+	mustRelease(t, lease)
+}
+
 // handOver releases a lock to another client, which has two waiters.
 func handOver(t *testing.T, s *aclFixture, mine, theirs *Lock) {
 	t.Helper()
@@ -312,6 +339,9 @@ func checkForceUnlock(t *testing.T, mine, theirs *Lock) {
 	lease := mustAcquire(t, bg, theirs, AcquireOptions{LeaseTime: time.Minute, WaitTime: patience})
 	mustForce(t, mine)
 	wantErr(t, "Release after a forced unlock", lease.Release(bg), ErrLockLost)
+	if mine.kind.Counted {
+		return // it has no IsLocked
+	}
 	if locked, err := mine.IsLocked(bg); locked || err != nil {
 		t.Errorf("IsLocked after it: %v, %v", locked, err)
 	}

@@ -156,12 +156,12 @@ func (fx *redisFixture) eventuallyQueued(t testing.TB, name string, n int64) {
 // sleepingWaiters returns how many waiters for a name were refused and sleep, those for a fair lock
 // in its queue. The confirmation of a subscription may still wake them; see eventuallyAsleep.
 func sleepingWaiters(c *Client, name string) (n int) {
-	e := c.names.open(name, false)
-	defer e.close()
-	for _, w := range e.queue.Waiters() {
-		if w.State() == claim.Asleep && (w.Item.fairPlace() == nil || w.Item.fairPlace().leftovers.There) {
-			n++
+	c.names.each(func(e *entry) {
+		for _, w := range e.queue.Waiters() {
+			if e.key == name && w.State() == claim.Asleep && (w.Item.fairPlace() == nil || w.Item.fairPlace().leftovers.There) {
+				n++
+			}
 		}
-	}
+	})
 	return n
 }

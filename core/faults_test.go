@@ -57,7 +57,7 @@ func TestFaults_RestartWithoutData(t *testing.T) {
 // has lost it. Redisson: testAutoExpire.
 func TestFaults_HolderCutOff(t *testing.T) {
 	t.Parallel()
-	eachLockKind(t, func(t *testing.T, kind lockKind) {
+	eachOf(t, excludingKinds, func(t *testing.T, kind lockKind) {
 		fx := newRedis(t)
 		c, proxy := fx.newProxiedLocks(t, watchdogTimeout(4*time.Second))
 		other := fx.newLocks(t, pollInterval(never))

@@ -226,7 +226,7 @@ func retrying(n *atomic.Int64) func(*Options) {
 // A caller that waits for ever outlasts an outage, whether it came before or during it.
 func TestWaitForever_OutlastsAnOutage(t *testing.T) {
 	t.Parallel()
-	eachLockKind(t, func(t *testing.T, kind lockKind) {
+	eachOf(t, excludingKinds, func(t *testing.T, kind lockKind) {
 		fx := newRedis(t)
 		var retries atomic.Int64
 		c, proxy := fx.newProxiedLocks(t, retrying(&retries), commandTimeout(time.Second))

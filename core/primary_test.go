@@ -101,12 +101,12 @@ func TestReadOnly_Failover(t *testing.T) {
 	open(one)
 	open(two)
 	held := map[Locker]*Lease{}
-	for name, k := range lockKinds {
+	for name, k := range excludingKinds {
 		l := k.lock(one, name)
 		held[l] = mustAcquire(t, bg, l, AcquireOptions{})
 	}
 	var waiting []<-chan acquireResult
-	for name, k := range lockKinds {
+	for name, k := range excludingKinds {
 		if !k.shared {
 			waiting = append(waiting, acquireAsync(bg, k.rival(two, name), AcquireOptions{WaitTime: 3 * patience}))
 		}

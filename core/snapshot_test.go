@@ -228,7 +228,7 @@ func TestForceUnlockOwners(t *testing.T) {
 				lost[0].Owner == holdOf(lease).wire && lost[0].RequestID == "r1" && lost[0].Held > 0 && time.Since(lost[0].At) < patience
 		})
 	}
-	_, err := c.ForceUnlockOwners(bg, "a", "semaphore", []string{"a"})
+	_, err := c.ForceUnlockOwners(bg, "a", "mutex", []string{"a"})
 	wantErr(t, "an unknown kind", err, ErrInvalidOptions)
 	_, err = c.ForceUnlockOwners(bg, "a", "lock", nil)
 	wantErr(t, "no owners", err, ErrInvalidOptions)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
@@ -131,7 +132,7 @@ func insistAsync(ctx context.Context, l Locker, opts AcquireOptions) <-chan acqu
 // Every kind of lock works on sentinels and clusters as on a single server. Redisson:
 // testInCluster.
 func (top *topology) testKinds(t *testing.T) {
-	for name, kind := range lockKinds {
+	for name, kind := range excludingKinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for what, test := range map[string]func(*testing.T, *topology, string, lockKind){
@@ -190,7 +191,8 @@ func topologyRenewal(t *testing.T, top *topology, name string, kind lockKind) {
 func topologyLoss(t *testing.T, top *topology, name string, kind lockKind) {
 	c := top.client(t, watchdogTimeout(6*time.Second))
 	lease := mustAcquire(t, bg, kind.lock(c, name), AcquireOptions{})
-	if err := top.connect(t).Del(bg, name).Err(); err != nil {
+	rdb := top.connect(t)
+	if err := errors.Join(rdb.Del(bg, name).Err(), rdb.Del(bg, wire.PermitsTaken(name)).Err()); err != nil {
 		t.Fatal(err)
 	}
 	mustReceive(t, "the loss to be noticed", lease.Done())
@@ -264,11 +266,11 @@ func (top *topology) testFailover(t *testing.T, name string, poll time.Duration,
 	holder := top.client(t, commandTimeout(3*time.Second), watchdogTimeout(6*patience)) // failovers may take their time
 	waiter := top.client(t, commandTimeout(3*time.Second), pollInterval(poll))
 	leases, waiting := make(map[string]*Lease), make(map[string]<-chan acquireResult)
-	for kindName, kind := range lockKinds {
+	for kindName, kind := range excludingKinds {
 		leases[kindName] = mustAcquire(t, bg, kind.lock(holder, name+kindName), AcquireOptions{})
 		waiting[kindName] = insistAsync(t.Context(), kind.rival(waiter, name+kindName), forever)
 	}
-	for kindName := range lockKinds {
+	for kindName := range excludingKinds {
 		top.eventuallySubscribed(t, name+kindName)
 	}
 

@@ -11,7 +11,7 @@
 --   0      the hold was gone
 --   1 + n  freed; n clients received the message
 
-local freed = drop(KEYS[2], ARGV[1], ARGV[2])
+local freed = drop(KEYS[2], ARGV[1], tonumber(ARGV[2]))
 if freed == 0 then
   return 0
 end

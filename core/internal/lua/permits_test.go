@@ -260,7 +260,7 @@ func TestPermits_Declarations(t *testing.T) {
 	}
 	mustEval(t, rdb, SetPermits(semaphore, 7))
 	for i, want := range []int{6, 6, 6, 8} {
-		if got := free([]Declaration{older, newer, {}, {Permits: 9}}[i]); got != want {
+		if got := free([]Declaration{older, newer, {}, {Permits: 9, Age: -time.Second}}[i]); got != want {
 			t.Errorf("after SetPermits %d: %d free, want %d", i, got, want)
 		}
 	}
