@@ -25,8 +25,8 @@ type Semaphore struct {
 }
 
 // Semaphore returns the semaphore of a name. What Lock says about names applies here as well, and in
-// a cluster, braces in the name must form a valid hash tag. A name may be that of a lock, too, as
-// long as no JVM uses both.
+// a cluster, braces in the name must form a valid hash tag. Use another name than for a lock: both
+// have the key of that name in Redis, and the one that comes later gets ErrWrongKind.
 //
 // permits is how many permits there are. A new version of a program may have another number. It is in
 // force from the first Acquire of the client that New made last, by the clock of Redis, until

@@ -30,9 +30,11 @@ end
 
 -- What expired while nobody used the semaphore is free.
 local old = free
-local expired = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
-local taken = redis.call('ZCARD', KEYS[2])
-free = free and free + expired
+local expired, taken = 0, redis.call('ZCARD', KEYS[2])
+if taken > 0 then
+  expired = redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%d', now))
+  taken, free = taken - expired, free and free + expired
+end
 
 -- Returns how many permits there are by the latest declaration; nil: there is none.
 local function declared()
@@ -55,7 +57,7 @@ if not free or ARGV[4] ~= '0' and free + taken ~= tonumber(ARGV[4]) then
   free = permits - taken
 end
 
-local lacks = taken > 0 and missing(KEYS[2], owner, wants) or wants -- a repeat may lack none
+local lacks = taken > 0 and missing(KEYS[2], owner, wants, now) or wants -- a repeat may lack none
 local granted = lacks == 0 or free >= lacks
 if granted then
   take(KEYS[2], owner, wants, now + lease)

@@ -2,7 +2,8 @@
 --
 -- A lease may have several permits. The first has the wire owner as its id, and the others have :2,
 -- :3 and so on after it. An id whose expiry has passed holds nothing, but counts as taken until an
--- acquire removes it.
+-- acquire removes it. It must not come back to life: a command that was late would hold what nobody
+-- frees.
 
 -- Returns the server's clock in ms.
 local function clock()
@@ -15,19 +16,21 @@ local function permit(owner, i)
   return i == 1 and owner or owner .. ':' .. i
 end
 
--- Returns how many permits of a wire owner are missing.
-local function missing(taken, owner, count)
+-- Returns how many permits of a wire owner are missing or have expired.
+local function missing(taken, owner, count, now)
   local there = 0
   for i = 1, count do
-    there = there + (redis.call('ZSCORE', taken, permit(owner, i)) and 1 or 0)
+    local expiry = redis.call('ZSCORE', taken, permit(owner, i))
+    there = there + (expiry and tonumber(expiry) > now and 1 or 0)
   end
   return count - there
 end
 
 -- Takes permits until expiry, or prolongs them. It never shortens one.
 local function take(taken, owner, count, expiry)
+  local score = string.format('%d', expiry)
   for i = 1, count do
-    redis.call('ZADD', taken, 'GT', expiry, permit(owner, i))
+    redis.call('ZADD', taken, 'GT', score, permit(owner, i))
   end
 end
 
@@ -38,6 +41,14 @@ local function drop(taken, owner, count)
     dropped = dropped + redis.call('ZREM', taken, permit(owner, i))
   end
   return dropped
+end
+
+-- Prolongs the life of the key of permits, so that it does not end before a lease.
+local function outlast(taken, lease)
+  local ttl = redis.call('PTTL', taken)
+  if ttl >= 0 and ttl < lease then
+    redis.call('PEXPIRE', taken, 2 * lease)
+  end
 end
 
 -- Adds to the number of free permits, if it is known, and publishes it if any is free. Returns how

@@ -16,13 +16,16 @@
 --   0   the old hold is gone, and the new one does not exist
 
 local taken, to, count = KEYS[2], ARGV[2], tonumber(ARGV[4])
-local expiry = clock() + ARGV[3]
+local lease = tonumber(ARGV[3])
+local now = clock()
+local expiry = now + lease
 
-if not redis.call('ZSCORE', taken, ARGV[1]) then
-  if missing(taken, to, count) > 0 then
+if missing(taken, ARGV[1], 1, now) > 0 then
+  if missing(taken, to, count, now) > 0 then
     return 0
   end
   take(taken, to, count, expiry) -- an earlier try has handed over
+  outlast(taken, lease)
   return 1
 end
 if tonumber(redis.call('GET', KEYS[1]) or 0) < 0 then
@@ -31,7 +34,10 @@ if tonumber(redis.call('GET', KEYS[1]) or 0) < 0 then
 end
 
 -- Redis with full memory refuses a write that may need memory, but only as the first write of a
--- script. ZREM needs none.
-drop(taken, ARGV[1], count)
+-- script. ZREM needs none. No id is empty. A key without members would lose its TTL, so the old ones
+-- leave last.
+redis.call('ZREM', taken, '')
 take(taken, to, count, expiry)
+drop(taken, ARGV[1], count)
+outlast(taken, lease)
 return 1

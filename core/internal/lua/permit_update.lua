@@ -10,7 +10,8 @@
 --   0  the hold is gone
 
 local owner, count, lease = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-if missing(KEYS[1], owner, count) > 0 then
+local now = clock()
+if missing(KEYS[1], owner, count, now) > 0 then
   return 0
 end
 
@@ -18,10 +19,7 @@ end
 -- script. ZREM needs none. No id is empty.
 redis.call('ZREM', KEYS[1], '')
 if lease > 0 then
-  take(KEYS[1], owner, count, clock() + lease)
+  take(KEYS[1], owner, count, now + lease)
 end
-local ttl = redis.call('PTTL', KEYS[1])
-if ttl >= 0 and ttl < lease then
-  redis.call('PEXPIRE', KEYS[1], 2 * lease)
-end
+outlast(KEYS[1], lease)
 return 1

@@ -1,9 +1,11 @@
 package lua
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,6 +158,24 @@ func TestPermits_Pass(t *testing.T) {
 	wantSemaphore(t, rdb, "1")
 }
 
+// A hand-over of the only permit leaves the TTL of its key as it is, and prolongs it for a lease that is
+// longer.
+func TestPermits_PassKeepsTheTTL(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 1, three)
+	for _, pass := range []struct {
+		from, to string
+		lease    time.Duration
+	}{{"a", "b", lease}, {"b", "c", 72 * time.Hour}, {"b", "c", 144 * time.Hour}} {
+		mustEval(t, rdb, PassPermits(semaphore, pass.from, pass.to, 1, pass.lease))
+		wantSemaphore(t, rdb, "2", pass.to)
+		if ttl := rdb.PTTL(ctx(), semaphore.Taken).Val(); ttl < max(12*time.Hour, pass.lease-time.Minute) {
+			t.Errorf("the key of the permit of %s expires in %v, and its lease is %v", pass.to, ttl, pass.lease)
+		}
+	}
+}
+
 func TestPermits_Update(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -182,6 +202,35 @@ func TestPermits_Update(t *testing.T) {
 	rdb.ZRem(ctx(), semaphore.Taken, "a:2")
 	if update(lease) {
 		t.Error("a part of the hold is gone, and the update does not say so")
+	}
+}
+
+// A permit that has expired stays expired, whichever command is late.
+func TestPermits_ExpiredStayExpired(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 2, three)
+	expire(t, rdb, "a")
+	expire(t, rdb, "a:2")
+	for name, late := range map[string]Call{
+		"update":           UpdatePermits(semaphore, "a", 2, lease),
+		"hand-over":        PassPermits(semaphore, "a", "b", 2, lease),
+		"repeated pass":    PassPermits(semaphore, "gone", "a", 2, lease),
+		"update of a part": UpdatePermits(semaphore, "a", 1, lease),
+	} {
+		if reply := mustEval(t, rdb, late); reply != int64(0) {
+			t.Errorf("%s: reply %v, want that the hold is gone", name, reply)
+		}
+	}
+	renewals, err := ReadRenew(mustEval(t, rdb, Renew([]Renewable{{Key: semaphore.Taken, Field: "a", Permits: 2}}, lease)), 1)
+	if err != nil || renewals[0].Renewed || renewals[0].Err != nil {
+		t.Errorf("renewal: %+v, %v", renewals, err)
+	}
+	wantSemaphore(t, rdb, "1", "a", "a:2")
+	for _, id := range []string{"a", "a:2"} {
+		if score := rdb.ZScore(ctx(), semaphore.Taken, id).Val(); score != 1 {
+			t.Errorf("%s expires at %v now", id, score)
+		}
 	}
 }
 
@@ -259,6 +308,8 @@ func TestPermits_Declarations(t *testing.T) {
 		}
 	}
 	mustEval(t, rdb, SetPermits(semaphore, 7))
+	for set := rdb.Time(ctx()).Val().UnixMilli(); rdb.Time(ctx()).Val().UnixMilli() == set; { // later than that
+	}
 	for i, want := range []int{6, 6, 6, 8} {
 		if got := free([]Declaration{older, newer, {}, {Permits: 9, Age: -time.Second}}[i]); got != want {
 			t.Errorf("after SetPermits %d: %d free, want %d", i, got, want)
@@ -310,6 +361,41 @@ func TestPermits_ForceRelease(t *testing.T) {
 	wantSemaphore(t, rdb, "3")
 	if m, err := messages.ReceiveMessage(ctx()); err != nil || m.Payload != "s" {
 		t.Errorf("%v, %v, want the name", m, err)
+	}
+}
+
+// The hex digits of an id name it, too, unless an id is that text itself. Nothing else is one.
+func TestPermits_ForceReleaseByHexDigits(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	const raw = "\x00\xff\r\n:{}%\x7f\x80ABCDEF"
+	digits := hex.EncodeToString([]byte(raw))
+	acquirePermits(t, rdb, raw, 1, three)
+	acquirePermits(t, rdb, digits, 1, three)
+	acquirePermits(t, rdb, "short", 1, three)
+	force := func(owner string) bool {
+		t.Helper()
+		c := ForceReleasePermits(semaphore, "s", []string{owner})
+		taken, _, err := c.ReadTaken(mustEval(t, rdb, c), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return taken[0]
+	}
+	for _, owner := range []string{hex.EncodeToString([]byte("short")), "x" + digits[1:], digits[:30]} {
+		if force(owner) {
+			t.Errorf("%q has lost a permit", owner)
+		}
+	}
+	wantSemaphore(t, rdb, "0", raw, digits, "short")
+	for i, left := range [][]string{{raw, "short"}, {"short"}} {
+		if !force([]string{digits, strings.ToUpper(digits)}[i]) {
+			t.Error("nothing is taken")
+		}
+		wantSemaphore(t, rdb, strconv.Itoa(i+1), left...)
+	}
+	if force(digits) {
+		t.Error("a permit that is gone is taken again")
 	}
 }
 

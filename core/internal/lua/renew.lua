@@ -79,6 +79,9 @@ local function permits(key, id, count, lease, seen)
     if not score or type(score) == 'table' then
       return score and score.err or 0
     end
+    if tonumber(score) <= time then
+      return 0
+    end
     longest = math.max(longest, tonumber(score))
   end
   call('ZREM', key, '') -- as above: ZADD must not be the first write. No id is empty

@@ -48,6 +48,9 @@ func (m *Model) checkHolders(s *State) error {
 			return fmt.Errorf("%s has entered %v times, and Redis has %v", m.ownerName(o), want, l.counts[w])
 		}
 	}
+	if m.Kind == Semaphore {
+		return m.checkBelievers(holders)
+	}
 	if writers > 0 && holders > 1 {
 		return errors.New("two owners believe they hold the lock")
 	}

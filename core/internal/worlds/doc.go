@@ -1,19 +1,23 @@
 // Package worlds models small worlds of lock clients for the search in internal/lab/explore. The models
 // run the scripts of core/internal/lua on a Redis in memory.
 //
-// A [World] is one name, two or three owners in one or two clients, and one kind of lock. It is Redis,
-// a network and clocks around values of package claim: the state of an owner's wait, its hold, and
-// what its attempts have left. The machines of claim move them, and its verdicts say what the end of
+// A [World] is one name, two or three owners in one or two clients, and one kind of lock, or a
+// semaphore. It is Redis, a network and clocks around values of package claim: the state of an owner's
+// wait, its hold, and what its attempts have left. The machines of claim move them, and its verdicts say what the end of
 // a message leads to, as in core. An owner does what core may do, in any order and at any time.
 // Between any two steps a reply may be lost. A command that its client gave up may run late. Redis may
-// lose one key or all. A client may crash, or free the lock by force.
+// lose one key or all. A client may crash, or free the lock by force. Somebody may set how many permits
+// there are, and clients may declare different numbers.
 //
-// Three files check promises:
+// Four files check promises:
 //
 //   - script.go, for each script on each content of Redis: it changes nothing of other owners, a
 //     repeat changes nothing, TTLs do not shrink while a hold stays, every key of a hold has a TTL,
 //     tokens rise, releases are published, the queue of a fair lock keeps its order, and a record
 //     stays.
+//   - permits.go, for each script of a semaphore: a grant leaves no more permits in force than there
+//     are, an owner has all its permits or none, each permit is free or taken, one that has expired
+//     stays expired, and waiters hear of free ones.
 //   - check.go, for each state: a client that believes it holds the lock does hold it in Redis for
 //     as long as it believes so, unless Redis lost the key or the lock was freed by force. Redis
 //     keeps nothing of a hold once its client is done with it.
@@ -30,7 +34,8 @@
 // The worlds leave out whatever does not change what scripts find. A waiter may ask at any time, so
 // there is no queue of a process. All leases of a side share one deadline. The client reads the reply
 // to an update or a release at once. It cleans up before the next tick, and a waiter for a fair lock
-// asks in each tick. There are no replicas, no cluster and no Redisson peers, and too few readers for
+// asks in each tick. The age of a declaration is exact, and the keys of a semaphore live for longer than
+// a world. There are no replicas, no cluster and no Redisson peers, and too few readers for
 // a release to sample them.
 //
 // TestWorlds searches small worlds, and with -full, as make explore does, larger ones. A failure

@@ -1,6 +1,7 @@
 package worlds
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/reqlock/reqlock/core/internal/claim"
@@ -10,6 +11,15 @@ import (
 func (st *stepper) faults() {
 	if st.from.evictions > 0 {
 		st.evictions()
+	}
+	if st.from.resizes > 0 {
+		for _, n := range st.Sets {
+			st.do(Event{what: fmt.Sprintf("SetPermits sets %d", n), owner: -1, client: -1}, func(s *State) (bool, error) {
+				s.resizes--
+				_, err := st.execute(s, command{op: opSet, excl: n})
+				return true, err
+			})
+		}
 	}
 	for client := range slices.Max(st.Clients) + 1 {
 		if st.from.crashes > 0 {
@@ -53,7 +63,7 @@ func (m *Model) evict(s *State, gone []string) {
 	db := m.db(s.redis)
 	for w := range m.wires() {
 		had, left := m.has(db, w), m.readerLeft(db, w)
-		if slices.Contains(gone, m.lock) && had {
+		if slices.Contains(gone, m.holdsKey()) && had {
 			s.rob(1 << w)
 		}
 		if m.Kind == ReadWrite && left > 0 {

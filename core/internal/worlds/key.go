@@ -63,7 +63,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 		redis = m.rename(redis, p.names)
 	}
 	b = binary.LittleEndian.AppendUint32(b, uint32(redis))
-	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.newest)
+	b = append(b, s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.resizes, s.newest)
 	for _, o := range p.order[:len(m.Clients)] {
 		own := &s.owners[o]
 		b = append(b, notes[o], byte(own.wait)|byte(own.hold.State())<<3|bits(own.dead)<<7, own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),

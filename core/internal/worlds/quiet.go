@@ -46,7 +46,7 @@ type quiet struct {
 
 // follow runs a quiet world to its end, or to a state that is known to reach one.
 func (m *Model) follow(s State, how mood) error {
-	s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes = 0, 0, 0, 0, 0, 0
+	s.losses, s.evictions, s.forces, s.crashes, s.deafs, s.freezes, s.resizes = 0, 0, 0, 0, 0, 0, 0
 	q := &quiet{Model: m, State: s, mood: how}
 	var way [][2]uint64
 	for {
@@ -159,14 +159,14 @@ func (q *quiet) rest() (done bool, err error) {
 		waits = waits || own.wait == claim.Asleep && !own.frozen || q.mood == serving && own.idle() && q.served&(1<<o) == 0
 	}
 	switch {
-	case !waits && len(l.keys) == 0:
+	case !waits && len(l.rest) == 0:
 		return true, nil
-	case !waits && len(l.lasting) == len(l.keys) && (q.mood == leaving || q.rounds > 0):
+	case !waits && len(l.lasting) == len(l.rest) && (q.mood == leaving || q.rounds > 0):
 		if q.crashed() && q.mood == leaving {
 			return true, nil // the next caller removes it
 		}
 		return false, fmt.Errorf("keys without TTL are left: %q", l.lasting)
-	case !waits && len(l.lasting) == len(l.keys): // a last round of callers meets the dead ones
+	case !waits && len(l.lasting) == len(l.rest): // a last round of callers meets the dead ones
 		q.rounds++
 		q.served, q.asked = 0, 0
 		return false, nil

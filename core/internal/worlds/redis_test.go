@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -156,6 +157,10 @@ func (s *server) compare(key effectKey) {
 // shift moves all times in a database.
 func (s *server) shift(db *memredis.DB, ms int64) {
 	db.ShiftScores(s.m.keys.deadlines, float64(ms), math.Inf(-1))
+	db.ShiftScores(s.m.keys.taken, float64(ms), math.Inf(-1))
+	if n, since, known := s.m.declared(db); known {
+		redeclare(db, s.m.keys.declared, n, since+ms)
+	}
 	for _, absent := range db.Fields(s.m.keys.absent) {
 		if absent == "next" { // a place in the queue
 			continue
@@ -203,7 +208,13 @@ func round(db *memredis.DB, k keys) {
 		}
 	}
 	for _, c := range db.Commands() {
-		if c[0] == "ZADD" && c[1] == k.deadlines {
+		if c[0] == "SET" && c[1] == k.declared {
+			n, since, _ := strings.Cut(c[2], " ")
+			number, _ := strconv.Atoi(n)
+			at, _ := strconv.ParseInt(since, 10, 64)
+			redeclare(db, k.declared, number, now+nearest(at-now+100*tick)-100*tick)
+		}
+		if c[0] == "ZADD" && (c[1] == k.deadlines || c[1] == k.taken) {
 			at, _ := strconv.ParseInt(c[2], 10, 64)
 			db.Do("ZADD", c[1], fmt.Sprint(now+nearest(at-now+100*tick)-100*tick), c[3])
 		}
@@ -211,6 +222,15 @@ func round(db *memredis.DB, k keys) {
 			at, _ := strconv.ParseInt(c[3], 10, 64)
 			db.Do("HSET", c[1], c[2], fmt.Sprint(now+nearest(at-now+100*tick)-100*tick))
 		}
+	}
+}
+
+// redeclare changes since when a declaration of permits is in force.
+func redeclare(db *memredis.DB, key string, n int, since int64) {
+	ttl := db.TTL(key)
+	db.Do("SET", key, fmt.Sprintf("%d %d", n, since))
+	if ttl > 0 {
+		db.Do("PEXPIRE", key, fmt.Sprint(ttl))
 	}
 }
 

@@ -179,8 +179,11 @@ func (m *Model) resetCounter(db *memredis.DB) bool {
 	return true
 }
 
-// has reports whether a wire owner has a field in the lock's hash.
+// has reports whether a wire owner has a field in the lock's hash, or permits that are in force.
 func (m *Model) has(db *memredis.DB, w uint8) bool {
+	if m.Kind == Semaphore {
+		return m.permitLeft(db, w) > 0
+	}
 	return m.hasField(db, m.wireName(w)) || m.writes(db, w)
 }
 
@@ -288,6 +291,8 @@ func (r *run) checkFields() error {
 			}
 		case opForce:
 			mine = c.fields&(1<<w) != 0
+		case opSet:
+			mine = false
 		}
 		switch {
 		case !mine && had && !has && r.command.op == opRelease && r.Kind == ReadWrite && r.readerLeft(r.before, w) == 0:
@@ -307,6 +312,9 @@ func (r *run) checkFields() error {
 }
 
 func (r *run) fieldsOf(db *memredis.DB, w uint8) string {
+	if r.Kind == Semaphore {
+		return strconv.FormatBool(r.has(db, w))
+	}
 	read, _ := db.Field(r.lock, r.wireName(w))
 	write, _ := db.Field(r.lock, wire.WriteField(r.wireName(w)))
 	return read + "/" + write
@@ -324,6 +332,9 @@ func (r *run) checkExclusion() error {
 		}
 	}
 	mode, _ := r.after.Field(r.lock, wire.ModeField)
+	if r.Kind == Semaphore {
+		return r.checkCounts()
+	}
 	switch {
 	case r.Kind != ReadWrite && holders > 1, writers > 0 && holders > 1:
 		return errors.New("two owners hold the lock")
@@ -356,7 +367,7 @@ func (r *run) checkReply() error {
 			return fmt.Errorf("the reply is %s, and the owner held the lock: %t", r.told, had)
 		}
 	case opRelease, opFree, opUndo:
-		if had != (r.told == yes) {
+		if had = r.there(r.before, c.from); had != (r.told == yes) {
 			return fmt.Errorf("the reply is %s, and the owner held the lock: %t", r.told, had)
 		}
 	case opPass:
@@ -386,6 +397,9 @@ func (r *run) hasSide(db *memredis.DB) bool {
 // checkTTLs checks that every key has a TTL, except those of a fair lock's queue and the counter of
 // tokens, and that none shrinks while its hold stays.
 func (r *run) checkTTLs() error {
+	if r.Kind == Semaphore {
+		return r.checkExpiries()
+	}
 	for _, name := range r.after.Keys() {
 		if r.after.TTL(name) == memredis.NoTTL && !r.lasting(name) && r.before.TTL(name) != memredis.NoTTL {
 			return fmt.Errorf("%s has no TTL", name)
@@ -471,6 +485,9 @@ func (r *run) checkToken() error {
 
 // checkPublished checks that waiters hear when the lock is free or readers may enter.
 func (r *run) checkPublished() error {
+	if r.Kind == Semaphore {
+		return r.checkFree()
+	}
 	var want published
 	wrote := r.writes(r.before, r.command.from) || r.command.op == opForce && r.command.excl > 0
 	released := r.before.TTL(r.lock) != -2 && r.after.TTL(r.lock) == -2
@@ -686,6 +703,7 @@ func (m *Model) tickRedis(redis int32) int32 {
 		db := m.db(redis)
 		db.Advance(tick)
 		db.ShiftScores(m.keys.deadlines, -tick, now) // how long one is overdue does not matter
+		db.ShiftScores(m.keys.taken, -tick, now)
 		for _, absent := range db.Fields(m.keys.absent) {
 			if absent == "next" {
 				continue
@@ -735,7 +753,7 @@ func identity() (names [maxOwners * wiresEach]uint8) {
 }
 
 // forget removes a retired wire owner from the keys that may outlast it, so that its name can stand
-// for a new one. These keys name the owner of a record, and absent waiters.
+// for a new one. These keys name the owner of a record, absent waiters, and permits that have expired.
 func (m *Model) forget(redis int32, w uint8) int32 {
 	name := m.wireName(w)
 	if !strings.Contains(m.contents[redis], name) {
@@ -743,6 +761,7 @@ func (m *Model) forget(redis int32, w uint8) int32 {
 	}
 	db := m.db(redis)
 	db.Do("HDEL", m.keys.absent, name)
+	m.forgetPermits(db, w)
 	for _, field := range []string{"owner", "marker", "binder"} {
 		if value, _ := db.Field(m.keys.record, field); value == name {
 			db.Do("HSET", m.keys.record, field, gone)
@@ -761,7 +780,8 @@ type look struct {
 	reads   [maxOwners * wiresEach]bool // has a field of the read side
 	queued  [maxOwners * wiresEach]bool
 	keys    []string
-	lasting []string // keys without a TTL
+	rest    []string // keys that must go in a quiet world
+	lasting []string // those without a TTL
 }
 
 func (m *Model) look(redis int32) *look {
@@ -778,11 +798,17 @@ func (m *Model) look(redis int32) *look {
 		if m.Kind == ReadWrite && !l.writes[w] {
 			ttl = min(ttl, m.readerLeft(db, w))
 		}
+		if m.Kind == Semaphore {
+			ttl = m.permitLeft(db, w)
+		}
 		if l.present[w] {
 			l.left[w] = uint8(ttl / tick)
 		}
 		read, _ := db.Field(m.lock, name)
 		write, _ := db.Field(m.lock, wire.WriteField(name))
+		if m.Kind == Semaphore && l.present[w] {
+			read = "1"
+		}
 		l.counts[w] = [2]string{write, read}
 		_, deadline := db.Score(m.keys.deadlines, name)
 		l.queued[w] = deadline || slices.Contains(db.List(m.keys.queue), name)
@@ -792,7 +818,11 @@ func (m *Model) look(redis int32) *look {
 			continue
 		}
 		l.keys = append(l.keys, name)
-		if db.TTL(name) == memredis.NoTTL {
+		if m.remains(db, name) {
+			continue
+		}
+		l.rest = append(l.rest, name)
+		if db.TTL(name) == memredis.NoTTL && name != m.keys.taken { // permits end by themselves
 			l.lasting = append(l.lasting, name)
 		}
 	}

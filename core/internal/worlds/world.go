@@ -35,9 +35,12 @@ const (
 	Fair
 	ReadWrite
 	Once
+	Semaphore
 )
 
-func (k Kind) String() string { return [...]string{"plain", "fenced", "fair", "readwrite", "once"}[k] }
+func (k Kind) String() string {
+	return [...]string{"plain", "fenced", "fair", "readwrite", "once", "semaphore"}[k]
+}
 
 // A World says what exists and what may happen. Leases are in ticks.
 type World struct {
@@ -51,6 +54,9 @@ type World struct {
 	Marker  bool    // acquires of a Once leave a marker, and bind the name to the client
 	Budget  uint8   // how long a waiter for a fair lock may be silent
 	Token   uint64  // the counter of a fenced lock at the start
+	Permits []uint8 // how many permits each client declares; the client made last is right
+	Takes   uint8   // how many permits each acquire takes
+	Sets    []uint8 // the numbers that SetPermits may set
 
 	// How often each may happen.
 	Losses    uint8 // a reply is lost, or its command delayed
@@ -59,6 +65,7 @@ type World struct {
 	Crashes   uint8
 	Deaf      uint8 // a waiter for a fair lock loses its subscription
 	Freezes   uint8 // a client whose only owner waits for a fair lock stops, and its connection stands
+	Resizes   uint8 // SetPermits is called
 
 	Scripts map[string]string // replacements for the texts of scripts, by name
 }
@@ -76,10 +83,11 @@ const (
 	opPass
 	opRenew
 	opForce
+	opSet
 )
 
 func (o opcode) String() string {
-	return [...]string{"acquire", "update", "release", "release without record", "undo", "record", "pass", "renew", "force"}[o]
+	return [...]string{"acquire", "update", "release", "release without record", "undo", "record", "pass", "renew", "force", "set permits"}[o]
 }
 
 // frees reports whether the command is a release of the last level.
@@ -92,7 +100,7 @@ const never = -100
 type command struct {
 	op       opcode
 	from, to uint8 // wire owners: owner * wiresEach + number
-	excl     uint8 // levels; an acquire has one level, of either side
+	excl     uint8 // levels; an acquire has one level, of either side; the number that SetPermits sets
 	shared   uint8
 	deepest  uint8
 	lease    uint8
@@ -142,7 +150,7 @@ type State struct {
 	messages [maxMessages]message
 	n        uint8
 
-	losses, evictions, forces, crashes, deafs, freezes uint8 // how many may still happen
+	losses, evictions, forces, crashes, deafs, freezes, resizes uint8 // how many may still happen
 
 	newest uint8 // the age of the newest token that a client has accepted; see rankTokens
 }
@@ -168,7 +176,7 @@ type Model struct {
 }
 
 type keys struct {
-	counter, queue, deadlines, absent, record, prefix, suffix string
+	counter, queue, deadlines, absent, record, prefix, suffix, taken, declared string
 }
 
 // New returns a model. The caller closes it.
@@ -191,6 +199,8 @@ func New(w World) *Model {
 		deadlines: wire.FairDeadlines(lockName),
 		absent:    wire.FairDeadlines(lockName) + ":absent",
 		record:    wire.RecordKey(lockName),
+		taken:     wire.PermitsTaken(lockName),
+		declared:  wire.PermitsDeclared(lockName),
 	}
 	m.keys.prefix, m.keys.suffix = wire.ReadTimeouts(lockName)
 	m.maxLease = w.Renewal
@@ -206,7 +216,7 @@ func (m *Model) Close() { m.runner.Close() }
 
 // Start is the empty world.
 func (m *Model) Start() State {
-	s := State{losses: m.Losses, evictions: m.Evictions, forces: m.Forces, crashes: m.Crashes, deafs: m.Deaf, freezes: m.Freezes, newest: 1}
+	s := State{losses: m.Losses, evictions: m.Evictions, forces: m.Forces, crashes: m.Crashes, deafs: m.Deaf, freezes: m.Freezes, resizes: m.Resizes, newest: 1}
 	db := &memredis.DB{}
 	if m.Kind == Fenced {
 		db.Do("SET", m.keys.counter, fmt.Sprint(m.Token))
@@ -217,6 +227,7 @@ func (m *Model) Start() State {
 
 // number returns the number of a content.
 func (m *Model) number(db *memredis.DB) int32 {
+	m.holdTTLs(db)
 	content := db.Encode()
 	n, ok := m.numbers[content]
 	if !ok {
@@ -289,12 +300,18 @@ func (m *Model) kind(shared bool) *kinds.Kind {
 		return kinds.Fair
 	case m.Kind == Once:
 		return &kinds.Once
+	case m.Kind == Semaphore:
+		return &kinds.Semaphore
 	}
 	return kinds.Plain
 }
 
-// terms returns what a wire owner demands of a Once.
+// terms returns what a wire owner demands of a Once or a semaphore.
 func (m *Model) terms(w uint8) *kinds.Terms {
+	if m.Kind == Semaphore {
+		declares := int(m.Permits[m.client(ownerOf(w))])
+		return &kinds.Terms{PermitTerms: kinds.PermitTerms{Takes: int(m.Takes), Declares: declares}}
+	}
 	t := &kinds.Terms{OnceTerms: kinds.OnceTerms{RecordKey: m.keys.record}}
 	if m.Marker {
 		t.Marks = lua.Marks{Marker: "marker", Binding: m.binding(w), TTL: ms(int(m.maxLease + 1))}
@@ -305,6 +322,7 @@ func (m *Model) terms(w uint8) *kinds.Terms {
 // call returns the script that a command runs, or no call if the kind has no such command.
 func (m *Model) call(c command) lua.Call {
 	settings, lease, kind, terms := m.settings(), ms(int(c.lease)), m.kind(c.excl == 0 && c.shared > 0), m.terms(c.from)
+	settings.Age = m.age(c.from)
 	counts := kinds.Hold{
 		Terms: terms, Key: m.lock, Wire: m.wireName(c.from), Deepest: int32(c.deepest),
 		Counts: claim.Counts{Exclusive: int32(c.excl), Shared: int32(c.shared)},
@@ -339,6 +357,11 @@ func (m *Model) call(c command) lua.Call {
 		return lua.Renew([]lua.Renewable{r}, ms(int(m.Renewal)))
 	case opForce:
 		return m.kind(c.excl == 0).Force(settings, m.lock, m.forced(c))
+	case opSet:
+		if m.Kind != Semaphore {
+			return lua.Call{}
+		}
+		return lua.SetPermits(settings.Permits(m.lock), int(c.excl))
 	}
 	panic("worlds: no such command")
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A check is one requirement on reqlock's results.
@@ -185,6 +186,16 @@ func checks() []check {
 			ratioTo(ourSeries(s6, f.name, requests), pipelines, atLeast(1)),
 			ratioTo(ourSeries(s6, f.name, requests), redsyncName, atLeast(1.5)),
 		)
+	}
+	all = append(all,
+		ratioTo(ourSeries(s7, ownSemaphores, throughput), plainLock, atLeast(0.9)),
+		value(ourSeries(s7, fullQueue, commandsEach), atMost(1.2)),
+		computed(s7, fullQueue+", waiting p99 over the mean", atMost(3),
+			[]series{ourSeries(s7, fullQueue, waitP99), ourSeries(s7, fullQueue, waitMean)},
+			func(v []float64) float64 { return v[0] / v[1] }),
+	)
+	for _, n := range permitCounts {
+		all = append(all, ratioTo(ourSeries(s7, permitsOf(n, time.Millisecond), acquisitions), zsetPolling, atLeast(1)))
 	}
 	all = append(all, value(ourSeries(names, distinctNames, bytesAName), atMost(1)))
 	all = append(all, gridChecks()...)

@@ -81,6 +81,9 @@ var commandsOf = map[string][]string{
 	leanPair:    {"evalsha", "eval"},
 	manyKeys:    {"evalsha", "eval"},
 	redisson:    {"evalsha", "eval"},
+	plainLock:   {"evalsha", "eval"},
+	permitPair:  {"evalsha", "eval"},
+	zsetPolling: {"evalsha", "eval"},
 }
 
 var contenders = map[string]contender{
@@ -96,6 +99,8 @@ var contenders = map[string]contender{
 	plainSet:    {plainSet, openDialect(setNX)},
 	leanPair:    {leanPair, openDialect(lean)},
 	manyKeys:    {manyKeys, openManyKeys},
+	plainLock:   {plainLock, openOurs},
+	permitPair:  {permitPair, openDialect(permits)},
 }
 
 // openAll opens the named contenders in this order.

@@ -41,6 +41,7 @@ var scenarios = []struct {
 	{s4, near, (*bench).waiters},
 	{s5, near, (*bench).keep},
 	{s6, near, (*bench).web},
+	{s7, near, (*bench).permits},
 	{names, near, (*bench).names},
 	{far, away, (*bench).distances},
 	{pools, away, (*bench).limited},

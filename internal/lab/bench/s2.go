@@ -18,6 +18,7 @@ const (
 	s2Hold        = time.Millisecond
 	waitP50       = "waiting p50, ms"
 	waitP99       = "waiting p99, ms"
+	waitMean      = "waiting mean, ms"
 	fewest        = "fewest a goroutine"
 	most          = "most a goroutine"
 	holdMillis    = "hold, ms"
@@ -40,7 +41,7 @@ func (b *bench) contended() error {
 	return b.rounds(s2, func() error {
 		for _, hold := range []time.Duration{s2Hold, 0} {
 			for _, c := range inTurn(b, clients) {
-				err := b.fight(c, hold, b.pick(2500*time.Millisecond, 300*time.Millisecond))
+				err := b.fight(c, contest{s2, holdOf(hold), s2Goroutines, hold}, b.pick(2500*time.Millisecond, 300*time.Millisecond))
 				if err := b.pardon(s2, c.name, err); err != nil {
 					return fmt.Errorf("%s: %w", c.name, err)
 				}
@@ -58,23 +59,30 @@ type fighter struct {
 	held  time.Duration   // in total
 }
 
-// fight lets goroutines compete for a lock and adds the results.
-func (b *bench) fight(c named, hold, window time.Duration) error {
-	variant := holdOf(hold)
+// A contest is what goroutines of one process compete for.
+type contest struct {
+	scenario, variant string
+	goroutines        int
+	hold              time.Duration
+}
+
+// fight lets goroutines compete for a lock, or for permits, and adds the results.
+func (b *bench) fight(c named, of contest, window time.Duration) error {
+	scenario, variant, hold := of.scenario, of.variant, of.hold
 	trip, err := b.probe.roundTrip()
 	if err != nil {
 		return err
 	}
 	name := "bench:hot"
-	fighters := make([]fighter, s2Goroutines)
-	sessions := make([]session, s2Goroutines)
+	fighters := make([]fighter, of.goroutines)
+	sessions := make([]session, of.goroutines)
 	for i := range sessions {
 		sessions[i] = c.session(name)
 	}
 	var (
 		wg                sync.WaitGroup
 		counting, stopped atomic.Bool
-		failed            = make(chan error, s2Goroutines)
+		failed            = make(chan error, of.goroutines)
 	)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -132,15 +140,24 @@ func (b *bench) fight(c named, hold, window time.Duration) error {
 	}
 	u := since(before, after, c.name)
 	u.ops = float64(len(all))
-	b.add(s2, variant, c.name, acquisitions, u.rate())
-	b.add(s2, variant, c.name, waitP50, millis(percentile(all, 0.5)))
-	b.add(s2, variant, c.name, waitP99, millis(percentile(all, 0.99)))
-	b.add(s2, variant, c.name, commandsEach, u.per(float64(u.commands)))
-	b.add(s2, variant, c.name, fewest, float64(slices.Min(counts)))
-	b.add(s2, variant, c.name, most, float64(slices.Max(counts)))
-	b.add(s2, variant, c.name, holdMillis, u.per(millis(held)))
-	b.add(s2, variant, c.name, roundTrip, millis(trip))
+	b.add(scenario, variant, c.name, acquisitions, u.rate())
+	b.add(scenario, variant, c.name, waitP50, millis(percentile(all, 0.5)))
+	b.add(scenario, variant, c.name, waitP99, millis(percentile(all, 0.99)))
+	b.add(scenario, variant, c.name, waitMean, millis(mean(all)))
+	b.add(scenario, variant, c.name, commandsEach, u.per(float64(u.commands)))
+	b.add(scenario, variant, c.name, fewest, float64(slices.Min(counts)))
+	b.add(scenario, variant, c.name, most, float64(slices.Max(counts)))
+	b.add(scenario, variant, c.name, holdMillis, u.per(millis(held)))
+	b.add(scenario, variant, c.name, roundTrip, millis(trip))
 	return nil
+}
+
+func mean(all []time.Duration) time.Duration {
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	return sum / time.Duration(max(1, len(all)))
 }
 
 // roundTrip returns the median of some round trips, each after a pause as long as the hold, as

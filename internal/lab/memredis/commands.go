@@ -1,6 +1,7 @@
 package memredis
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -22,6 +23,7 @@ const (
 	errWrongType   = Error("WRONGTYPE Operation against a key holding the wrong kind of value")
 	errNotInteger  = Error("ERR value is not an integer or out of range")
 	errNotFloat    = Error("ERR value is not a valid float")
+	errNotRange    = Error("ERR min or max is not a float")
 	errHashInteger = Error("ERR hash value is not an integer")
 	errSyntax      = Error("ERR syntax error")
 )
@@ -32,7 +34,8 @@ type command struct {
 	least, most int // number of arguments
 	// of is the kind of the key, which is the first argument. It is unused if there is no key.
 	of kind
-	// numbers says which arguments after the key must be integers (i) or floats (f).
+	// numbers says which arguments after the key must be integers (i), floats (f) or ends of a range of
+	// scores (r), and where options of ZADD may stand before those (o).
 	numbers string
 	// do changes a key. It gets an empty key if there is none.
 	do func(d *DB, k *key, args []string) any
@@ -61,9 +64,11 @@ var commands = map[string]command{
 	"SPUBLISH":   {least: 2, most: 2, free: func(d *DB, args []string) any { return d.publish("SPUBLISH", args) }},
 	"PUBSUB":     {least: 2, most: many, free: pubsub},
 	"PEXPIRE":    {writes, 2, 3, anyKind, "i", pexpire, nil},
+	"PERSIST":    {writes, 1, 1, anyKind, "", persist, nil},
 	"GET":        {reads, 1, 1, stringKind, "", get, nil},
 	"SET":        {grows, 2, 4, anyKind, "..i", set, nil},
-	"INCR":       {grows, 1, 1, stringKind, "", incr, nil},
+	"INCR":       {grows, 1, 1, stringKind, "", incrby, nil},
+	"INCRBY":     {grows, 2, 2, stringKind, "i", incrby, nil},
 	"HSET":       {grows, 3, many, hashKind, "", hset, nil},
 	"HSETNX":     {grows, 3, 3, hashKind, "", hsetnx, nil},
 	"HGET":       {reads, 2, 2, hashKind, "", hget, nil},
@@ -81,12 +86,18 @@ var commands = map[string]command{
 	"LPOS":       {reads, 2, 4, listKind, "..i", lpos, nil},
 	"LREM":       {writes, 3, 3, listKind, "i", lrem, nil},
 	"LSET":       {grows, 3, 3, listKind, "", lset, nil},
-	"ZADD":       {grows, 3, 3, zsetKind, "f", zadd, nil},
+	"ZADD":       {grows, 3, 5, zsetKind, "of", zadd, nil},
 	"ZCARD":      {reads, 1, 1, zsetKind, "", size, nil},
+	"ZCOUNT":     {reads, 3, 3, zsetKind, "rr", zcount, nil},
 	"ZINCRBY":    {grows, 3, 3, zsetKind, "f", zincrby, nil},
+	"ZMSCORE":    {reads, 2, many, zsetKind, "", zmscore, nil},
+	"ZRANGE":     {reads, 3, 4, zsetKind, "ii", zrange, nil},
 	"ZRANK":      {reads, 2, 2, zsetKind, "", zrank, nil},
 	"ZREM":       {writes, 2, many, zsetKind, "", remove, nil},
 	"ZSCORE":     {reads, 2, 2, zsetKind, "", zscore, nil},
+
+	"ZRANGEBYSCORE":    {reads, 3, 3, zsetKind, "rr", zrangebyscore, nil},
+	"ZREMRANGEBYSCORE": {writes, 3, 3, zsetKind, "rr", zremrangebyscore, nil},
 }
 
 // Do executes a command. The reply is an int64, a string, a Status, an Error, nil, or a []any of
@@ -108,16 +119,27 @@ func parseCall(args []string) (c command, err error) {
 	case len(args)-1 < c.least || len(args)-1 > c.most:
 		return c, Error("ERR wrong number of arguments for '" + strings.ToLower(args[0]) + "' command")
 	}
-	for i := 0; i < len(c.numbers) && i+2 < len(args); i++ {
-		switch c.numbers[i] {
+	at := 2
+	for _, number := range c.numbers {
+		if number == 'o' {
+			at += options(args[at:])
+			continue
+		}
+		if at == len(args) {
+			break
+		}
+		switch number {
 		case 'i':
-			_, err = integer(args[i+2])
+			_, err = integer(args[at])
 		case 'f':
-			_, err = parseFloat(args[i+2])
+			_, err = parseFloat(args[at])
+		case 'r':
+			_, _, err = rangeEnd(args[at])
 		}
 		if err != nil {
 			return c, err
 		}
+		at++
 	}
 	return c, nil
 }
@@ -224,6 +246,12 @@ func pexpire(d *DB, k *key, args []string) any {
 	return int64(1)
 }
 
+func persist(_ *DB, k *key, _ []string) any {
+	had := k.size() > 0 && k.expires != 0
+	k.expires = 0
+	return truth(had)
+}
+
 func get(_ *DB, k *key, _ []string) any {
 	if k.size() == 0 {
 		return nil
@@ -246,7 +274,12 @@ func set(d *DB, k *key, args []string) any {
 	return Status("OK")
 }
 
-func incr(_ *DB, k *key, _ []string) any {
+// incrby is INCR and INCRBY.
+func incrby(_ *DB, k *key, args []string) any {
+	by := int64(1)
+	if len(args) == 2 {
+		by = number(args[1])
+	}
 	if k.size() == 0 {
 		k.list = []string{"0"}
 	}
@@ -254,11 +287,11 @@ func incr(_ *DB, k *key, _ []string) any {
 	if err != nil {
 		return err
 	}
-	if n == math.MaxInt64 {
+	if by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
 		return Error("ERR increment or decrement would overflow")
 	}
-	k.list[0] = itoa(n + 1)
-	return n + 1
+	k.list[0] = itoa(n + by)
+	return n + by
 }
 
 func hset(_ *DB, k *key, args []string) any {
@@ -395,16 +428,23 @@ func lset(_ *DB, k *key, args []string) any {
 	return Status("OK")
 }
 
-func lrange(_ *DB, k *key, args []string) any {
-	first, last, n := number(args[1]), number(args[2]), int64(len(k.list))
+// places returns the first and the last place of a range among n items. Negative places count from the
+// end.
+func places(from, to string, n int) (first, last int64) {
+	first, last = number(from), number(to)
 	if first < 0 {
-		first = max(first+n, 0)
+		first = max(first+int64(n), 0)
 	}
 	if last < 0 {
-		last += n
+		last += int64(n)
 	}
+	return first, min(last, int64(n)-1)
+}
+
+func lrange(_ *DB, k *key, args []string) any {
+	first, last := places(args[1], args[2], len(k.list))
 	items := []any{}
-	for i := first; i <= min(last, n-1); i++ {
+	for i := first; i <= last; i++ {
 		items = append(items, k.list[i])
 	}
 	return items
@@ -443,10 +483,104 @@ func lrem(_ *DB, k *key, args []string) any {
 	return removed
 }
 
+// options counts the options of ZADD at the beginning of some arguments.
+func options(args []string) int {
+	i := slices.IndexFunc(args, func(arg string) bool { return !strings.EqualFold(arg, "GT") && !strings.EqualFold(arg, "XX") })
+	if i < 0 {
+		return len(args)
+	}
+	return i
+}
+
 func zadd(_ *DB, k *key, args []string) any {
-	p, created := k.put(args[2])
-	p.score, _ = parseFloat(args[1])
+	n := options(args[1:])
+	if len(args) != n+3 {
+		return errSyntax
+	}
+	has := func(option string) bool {
+		return slices.ContainsFunc(args[1:n+1], func(arg string) bool { return strings.EqualFold(arg, option) })
+	}
+	score, _ := parseFloat(args[n+1])
+	i, found := k.pair(args[n+2])
+	if !found && has("XX") || found && has("GT") && score <= k.pairs[i].score {
+		return int64(0)
+	}
+	p, created := k.put(args[n+2])
+	p.score = score
 	return truth(created)
+}
+
+// rangeEnd parses an end of a range of scores. open means that the score itself is outside.
+func rangeEnd(s string) (score float64, open bool, err error) {
+	s, open = strings.CutPrefix(s, "(")
+	if score, err = parseFloat(s); err != nil {
+		err = errNotRange
+	}
+	return score, open, err
+}
+
+// within returns a function that reports whether the score of a pair is in a range.
+func within(from, to string) func(pair) bool {
+	low, above, _ := rangeEnd(from)
+	high, below, _ := rangeEnd(to)
+	return func(p pair) bool {
+		return p.score >= low && p.score <= high && !(above && p.score == low) && !(below && p.score == high)
+	}
+}
+
+// byScore returns the members of a sorted set in order.
+func (k *key) byScore() []pair {
+	ordered := slices.Clone(k.pairs)
+	slices.SortStableFunc(ordered, func(a, b pair) int { return cmp.Compare(a.score, b.score) })
+	return ordered
+}
+
+func zcount(_ *DB, k *key, args []string) any {
+	in, n := within(args[1], args[2]), int64(0)
+	for _, p := range k.pairs {
+		n += truth(in(p))
+	}
+	return n
+}
+
+func zrangebyscore(_ *DB, k *key, args []string) any {
+	in, members := within(args[1], args[2]), []any{}
+	for _, p := range k.byScore() {
+		if in(p) {
+			members = append(members, p.name)
+		}
+	}
+	return members
+}
+
+func zremrangebyscore(_ *DB, k *key, args []string) any {
+	before := len(k.pairs)
+	k.pairs = slices.DeleteFunc(k.pairs, within(args[1], args[2]))
+	return int64(before - len(k.pairs))
+}
+
+// zrange takes places, not scores.
+func zrange(_ *DB, k *key, args []string) any {
+	if len(args) > 3 && !strings.EqualFold(args[3], "WITHSCORES") {
+		return errSyntax
+	}
+	first, last := places(args[1], args[2], len(k.pairs))
+	ordered, members := k.byScore(), []any{}
+	for i := first; i <= last; i++ {
+		members = append(members, ordered[i].name)
+		if len(args) > 3 {
+			members = append(members, formatFloat(ordered[i].score))
+		}
+	}
+	return members
+}
+
+func zmscore(d *DB, k *key, args []string) any {
+	scores := make([]any, len(args)-1)
+	for i, member := range args[1:] {
+		scores[i] = zscore(d, k, []string{args[0], member})
+	}
+	return scores
 }
 
 func zincrby(_ *DB, k *key, args []string) any {

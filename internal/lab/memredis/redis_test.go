@@ -38,7 +38,7 @@ func randomCommand(r *rand.Rand) []string {
 	// compared.
 	ttl := strconv.FormatInt(int64(1+r.IntN(4))*hour+r.Int64N(hour/4), 10)
 	anyKey := of(pick("s", "h", "l", "z"))
-	switch r.IntN(34) {
+	switch r.IntN(45) {
 	case 0:
 		return []string{"DEL", anyKey, of("h")}
 	case 1:
@@ -99,6 +99,26 @@ func randomCommand(r *rand.Rand) []string {
 		return []string{"LLEN", of("l")}
 	case 32:
 		return []string{"ZCARD", of("z")}
+	case 33:
+		return []string{"PERSIST", anyKey}
+	case 34:
+		return []string{"INCRBY", of("s"), pick(n, "nonsense", "9223372036854775807", "-9223372036854775808")}
+	case 35, 36:
+		return []string{"ZADD", of("z"), pick("GT", "XX", "gt"), pick("1.5", "7", "1764000000000", "-3", "nonsense"), field}
+	case 37:
+		return []string{"ZADD", of("z"), "XX", "GT", pick("2", "9", "-4"), field}
+	case 38:
+		return []string{"ZCOUNT", of("z"), pick("-inf", "(1.5", "7"), pick("+inf", "(7", "nonsense", "2")}
+	case 39:
+		return []string{"ZRANGEBYSCORE", of("z"), pick("-inf", "(1.5", "1.5"), pick("+inf", "(7", "7")}
+	case 40:
+		return []string{"ZREMRANGEBYSCORE", of("z"), pick("-inf", "(1.5", "7"), pick("(7", "2", "(nonsense")}
+	case 41:
+		return []string{"ZRANGE", of("z"), n, strconv.Itoa(r.IntN(7) - 3), "WITHSCORES"}
+	case 42:
+		return []string{"ZRANGE", of("z"), n, pick("0", "-1", "nonsense")}
+	case 43:
+		return []string{"ZMSCORE", of("z"), field, pick("f", "none")}
 	default:
 		return []string{"ZINCRBY", of("z"), pick("2", "-300000"), field}
 	}
@@ -248,7 +268,7 @@ func TestEval_RefusesGlobals(t *testing.T) {
 func TestCommands_RefusesWrongCalls(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	for _, c := range [][]string{{"NONE"}, {"HGET", "k"}, {"HSET", "k", "f", "1", "g"}, {"LPOS", "k", "a", "MAXLEN"}, {"SET", "k", "v", "XX", "1"}} {
+	for _, c := range [][]string{{"NONE"}, {"HGET", "k"}, {"HSET", "k", "f", "1", "g"}, {"LPOS", "k", "a", "MAXLEN"}, {"SET", "k", "v", "XX", "1"}, {"ZADD", "k", "1", "a", "2"}, {"ZRANGE", "k", "0", "1", "WITH"}} {
 		got, failed := (&DB{}).Do(c...).(Error)
 		want, _ := do(rdb, c).(error)
 		if code, _, _ := strings.Cut(string(got), " "); !failed || want == nil || !strings.HasPrefix(want.Error(), code+" ") {

@@ -31,6 +31,8 @@ type op struct {
 	waits     time.Duration
 	leaseTime time.Duration
 	began     time.Duration
+	// takes is how many permits of each semaphore it takes.
+	takes int
 	// parent is the operation that this one re-enters.
 	parent *op
 
@@ -48,7 +50,7 @@ func (p *op) granted(e core.Event) {
 	defer p.mu.Unlock()
 	// A MultiLock may have acquired and released the lock before.
 	others := slices.DeleteFunc(p.parts, func(other part) bool { return other.name == e.Name && other.kind == e.Kind })
-	p.parts = append(others, part{e.Name, e.Kind, e.Owner})
+	p.parts = append(others, part{e.Name, e.Kind, e.Owner, p.takes})
 }
 
 // held returns the locks that the call was granted so far.
@@ -103,14 +105,16 @@ func (k *caller) lockOnce() {
 	locks := k.process.locks
 	var locker core.Locker
 	var once *core.Once
+	var semaphore *core.Semaphore
 	var marker time.Duration
+	finite := false
 	switch {
 	case len(w.cfg.names) > 1 && k.chance(0.15):
 		p.kind = "multi"
 		var all []core.Locker
 		for _, n := range w.cfg.names {
 			if k.chance(0.7) || len(all) == 0 {
-				all, p.names = append(all, n.locker(locks)), append(p.names, n.name)
+				all, p.names = append(all, n.locker(k.process)), append(p.names, n.name)
 			}
 		}
 		locker = core.MultiLock(all...)
@@ -119,7 +123,7 @@ func (k *caller) lockOnce() {
 		locker = locks.ReadWriteLock(name.name).Read()
 	case name.kind == "rw":
 		p.kind, p.names = "write", []string{name.name}
-		locker = name.locker(locks)
+		locker = name.locker(k.process)
 	case name.kind == "once":
 		p.kind, p.names = "once", []string{name.name}
 		once = locks.Once(name.name)
@@ -127,9 +131,23 @@ func (k *caller) lockOnce() {
 			marker = k.recordTTL()
 			once = once.WithMarker([]byte("marker"), marker)
 		}
+	case name.kind == "semaphore" && k.chance(0.04):
+		k.setPermits(name)
+		return
+	case name.kind == "semaphore":
+		p.kind, p.names = "semaphore", []string{name.name}
+		declares := k.process.permits(name)
+		if k.chance(0.3) {
+			p.takes = 1 + k.rng.IntN(declares)
+		} else if k.chance(0.1) {
+			declares = 0
+		}
+		finite = p.takes > 1 || declares == 0 // there may never be as many permits
+		semaphore = locks.Semaphore(name.name, declares)
+		locker = semaphore
 	default:
 		p.kind, p.names = name.kind, []string{name.name}
-		locker = name.locker(locks)
+		locker = name.locker(k.process)
 	}
 	opts := core.AcquireOptions{}
 	switch k.rng.IntN(5) {
@@ -138,6 +156,9 @@ func (k *caller) lockOnce() {
 		opts.WaitTime = k.duration(3)
 	default:
 		opts.WaitTime = core.WaitForever
+	}
+	if finite && opts.WaitTime == core.WaitForever {
+		opts.WaitTime = k.duration(3)
 	}
 	if k.chance(0.4) {
 		opts.LeaseTime = max(k.minLease(), time.Duration(k.rng.Float64()*maxLeaseFactor*float64(w.cfg.meanHold)))
@@ -155,6 +176,10 @@ func (k *caller) lockOnce() {
 				return nil, nil, record, err
 			}
 			return lease.Lease, lease, record, err
+		}
+		if p.takes > 1 {
+			lease, err := semaphore.AcquireN(ctx, p.takes, opts)
+			return lease, nil, nil, err
 		}
 		lease, err := locker.Acquire(ctx, opts)
 		return lease, nil, nil, err
@@ -174,7 +199,7 @@ func (k *caller) recordTTL() time.Duration { return max(time.Millisecond, k.dura
 
 func (k *caller) newOp(parent *op) *op {
 	k.count++
-	return &op{name: fmt.Sprintf("%s/%d", k.name, k.count), process: k.process, parent: parent}
+	return &op{name: fmt.Sprintf("%s/%d", k.name, k.count), process: k.process, parent: parent, takes: 1}
 }
 
 // A grant is a claim. That of a Once has its lease as well.
@@ -302,7 +327,7 @@ func (k *caller) checkLost(g *grant, err error) {
 
 // reenter acquires a lock that is held already. A reader enters the read side, a writer either.
 func (k *caller) reenter(g *grant, d time.Duration) {
-	if g.op.kind == "multi" || g.op.kind == "once" || g.op.parent != nil && g.op.parent.parent != nil {
+	if g.op.kind == "multi" || g.op.kind == "once" || g.op.kind == "semaphore" || g.op.parent != nil && g.op.parent.parent != nil {
 		return
 	}
 	p := k.newOp(g.op)
@@ -316,7 +341,7 @@ func (k *caller) reenter(g *grant, d time.Duration) {
 	case p.kind == "write":
 		locker = locks.ReadWriteLock(p.names[0]).Write()
 	default:
-		locker = lockName{p.names[0], p.kind}.locker(locks)
+		locker = lockName{name: p.names[0], kind: p.kind}.locker(k.process)
 	}
 	opts := core.AcquireOptions{WaitTime: k.duration(1)}
 	if k.chance(0.3) {
@@ -362,10 +387,14 @@ func (k *caller) extend(g *grant) {
 	}
 }
 
-// checkIsHeld checks that IsHeld returns true.
+// checkIsHeld checks that IsHeld returns true. A semaphore has counts instead.
 func (k *caller) checkIsHeld(g *grant) {
 	w := k.world
 	if g.op.kind == "multi" || g.op.kind == "once" {
+		return
+	}
+	if g.op.kind == "semaphore" {
+		k.checkCounts(g)
 		return
 	}
 	var l *core.Lock
@@ -375,7 +404,7 @@ func (k *caller) checkIsHeld(g *grant) {
 	case "write":
 		l = k.process.locks.ReadWriteLock(g.op.names[0]).Write()
 	default:
-		l = lockName{g.op.names[0], g.op.kind}.locker(k.process.locks).(*core.Lock)
+		l = lockName{name: g.op.names[0], kind: g.op.kind}.locker(k.process).(*core.Lock)
 	}
 	began := w.now()
 	held, err := l.IsHeld(g.lease.Context())
@@ -442,14 +471,67 @@ func (k *caller) letExpire(g *grant) {
 	}
 }
 
+// setPermits calls SetPermits.
+func (k *caller) setPermits(name lockName) {
+	w, n := k.world, 1+k.rng.IntN(maxPermits)
+	w.mu.Lock()
+	began := w.now()
+	w.oracle.declare(name.name, n)
+	w.oracle.forever[name.name] = true
+	w.mu.Unlock()
+	err := k.process.locks.Semaphore(name.name, 0).SetPermits(context.Background(), n)
+	w.note(k.name, "SetPermits %s to %d: %v", name.name, n, err)
+	w.mu.Lock()
+	bad := err != nil && w.calm(began) && !k.process.closing
+	w.mu.Unlock()
+	if bad {
+		w.oracle.violate(name.name, "%s could not set permits, although there was no fault: %v", k.name, err)
+	}
+}
+
+// checkCounts checks that the holder of permits is among those that are taken.
+func (k *caller) checkCounts(g *grant) {
+	w, name := k.world, g.op.names[0]
+	s := k.process.locks.Semaphore(name, 0)
+	began := w.now()
+	free, err := s.Available(context.Background())
+	permits, err2 := s.Permits(context.Background())
+	w.note(g.op.name, "%s: %d of %d permits are free, %v", name, free, permits, errors.Join(err, err2))
+	w.mu.Lock()
+	wrong := w.calm(began) && !k.process.closing && (err != nil || err2 != nil || permits < 0 || free > w.oracle.most(name))
+	w.mu.Unlock()
+	if wrong {
+		w.oracle.violate(name, "%s counts %d free permits of %d: %v, %v", g.op, free, permits, err, err2)
+	}
+}
+
+// forcePermits calls ForceUnlock for an owner of permits.
+func forcePermits(proc *process, name string) {
+	w := proc.world
+	w.mu.Lock()
+	all := w.nodeOf(name).permits(name)
+	w.oracle.damageUntil(name, w.now()+3*w.cfg.options.CommandTimeout)
+	w.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	owner := ownerOf(all[0].entry)
+	had, err := proc.locks.Semaphore(name, 0).ForceUnlock(context.Background(), owner)
+	w.note(proc.name, "ForceUnlock %s of %s: %t, %v", name, owner, had, err)
+}
+
 // forceUnlock calls ForceUnlock.
 func forceUnlock(proc *process, name lockName) {
 	w := proc.world
+	if name.kind == "semaphore" {
+		forcePermits(proc, name.name)
+		return
+	}
 	var l *core.Lock
 	if name.kind == "rw" && name.name[len(name.name)-1]%2 == 0 {
 		l = proc.locks.ReadWriteLock(name.name).Read()
 	} else {
-		l = name.locker(proc.locks).(*core.Lock)
+		l = name.locker(proc).(*core.Lock)
 	}
 	w.mu.Lock()
 	// Its command may be a stray.

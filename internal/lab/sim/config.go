@@ -36,15 +36,22 @@ type config struct {
 type lockName struct {
 	name string
 	kind string // one of lockKinds
+	// permits is how many a semaphore has, as most processes declare it.
+	permits int
 }
 
-var lockKinds = []string{"lock", "fair", "fenced", "rw", "once"}
+// lockKinds has semaphores last: they are drawn apart, so that the seeds of older worlds keep them.
+var lockKinds = []string{"lock", "fair", "fenced", "rw", "once", "semaphore"}
+
+// maxPermits bounds the permits of a semaphore.
+const maxPermits = 3
 
 // maxClockDrift bounds how much faster or slower a server's clock is than that of its clients. core
 // allows for 1%.
 const maxClockDrift = 0.008
 
-func newConfig(rng *rand.Rand) config {
+// newConfig draws a config from rng, and its semaphores from permits.
+func newConfig(rng, permits *rand.Rand) config {
 	pick := func(of ...time.Duration) time.Duration { return of[rng.IntN(len(of))] }
 	c := config{
 		processes: 2 + rng.IntN(3),
@@ -54,8 +61,15 @@ func newConfig(rng *rand.Rand) config {
 		nodes:     1,
 	}
 	for i := range 1 + rng.IntN(4) {
-		kind := lockKinds[rng.IntN(len(lockKinds))]
-		c.names = append(c.names, lockName{fmt.Sprintf("lock-%c", 'a'+i), kind})
+		kind := lockKinds[rng.IntN(len(lockKinds)-1)]
+		c.names = append(c.names, lockName{name: fmt.Sprintf("lock-%c", 'a'+i), kind: kind})
+	}
+	if permits.IntN(3) == 0 {
+		for i := range c.names {
+			if permits.IntN(2) == 0 {
+				c.names[i].kind, c.names[i].permits = "semaphore", 1+permits.IntN(maxPermits)
+			}
+		}
 	}
 	c.options = core.Options{
 		WatchdogTimeout: pick(30*time.Second, 10*time.Second, 3*time.Second, 3*time.Second),
@@ -87,7 +101,11 @@ func newConfig(rng *rand.Rand) config {
 func (c config) String() string {
 	var names, faults []string
 	for _, n := range c.names {
-		names = append(names, n.name+" ("+n.kind+")")
+		name := n.name + " (" + n.kind + ")"
+		if n.permits > 0 {
+			name = fmt.Sprintf("%s (semaphore of %d)", n.name, n.permits)
+		}
+		names = append(names, name)
 	}
 	for _, f := range c.faults {
 		faults = append(faults, string(f))
@@ -104,10 +122,13 @@ func (c config) String() string {
 		c.faultInterval.Round(time.Millisecond), strings.Join(faults, ", "))
 }
 
-// locker returns the lock of a client. For a read/write lock it is the write side, and for a Once
+// locker returns the lock of a process. For a read/write lock it is the write side, and for a Once
 // the plain lock under its records.
-func (n lockName) locker(c *core.Client) core.Locker {
+func (n lockName) locker(proc *process) core.Locker {
+	c := proc.locks
 	switch n.kind {
+	case "semaphore":
+		return c.Semaphore(n.name, proc.permits(n))
 	case "fair":
 		return c.FairLock(n.name)
 	case "fenced":

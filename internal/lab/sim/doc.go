@@ -15,6 +15,7 @@
 //	network.go  connections: latency, loss, cuts, delayed packets
 //	node.go     the server: connections, pub/sub, scripts, error replies, restarts
 //	oracle.go   the invariants
+//	permits.go  those of semaphores
 //	trace.go    a log of the run
 //	run         the command behind make sim
 //

@@ -69,8 +69,22 @@ func (w *world) newProcess(name string) *process {
 	proc.locks = locks
 	w.mu.Lock()
 	w.processes = append(w.processes, proc)
+	for _, l := range w.cfg.names {
+		if l.kind == "semaphore" {
+			w.oracle.declare(l.name, proc.permits(l))
+		}
+	}
 	w.mu.Unlock()
 	return proc
+}
+
+// permits returns how many permits the process declares that a semaphore has.
+func (proc *process) permits(l lockName) int {
+	rng := proc.world.stream("permits "+proc.name+" "+l.name, 0)
+	if rng.IntN(4) == 0 {
+		return 1 + rng.IntN(maxPermits)
+	}
+	return l.permits
 }
 
 // alive reports whether the process was not killed.

@@ -37,6 +37,9 @@ func ownerOf(e entry) string {
 		owner, _, _ := strings.Cut(rest, ":rwlock_timeout:")
 		return owner
 	}
+	if isTaken(e.key) {
+		return permitOwner(e.element)
+	}
 	return strings.TrimSuffix(e.element, ":write")
 }
 
@@ -67,12 +70,9 @@ func (o *oracle) checkOrphans() {
 	o.forgetRestored()
 	orphans := make(map[entry]orphan, len(o.orphans))
 	for _, l := range w.cfg.names {
-		n := w.nodeOf(l.name)
-		n.tick()
-		expires, _ := n.expires(l.name)
-		for _, f := range n.db.Fields(l.name) {
-			e := entry{l.name, f}
-			if f == "mode" || o.owned(e) {
+		for _, h := range o.holds(l) {
+			e, f, expires := h.entry, h.element, h.until
+			if o.owned(e) {
 				continue
 			}
 			found, known := o.orphans[e]
@@ -97,6 +97,28 @@ func (o *oracle) checkOrphans() {
 	o.orphans = orphans
 }
 
+// A hold is a field of a lock, or a permit, and when it expires.
+type hold struct {
+	entry
+	until time.Duration
+}
+
+// holds returns what Redis has of the holders of a lock.
+func (o *oracle) holds(l lockName) (all []hold) {
+	n := o.world.nodeOf(l.name)
+	n.tick()
+	if l.kind == "semaphore" {
+		return n.permits(l.name)
+	}
+	expires, _ := n.expires(l.name)
+	for _, f := range n.db.Fields(l.name) {
+		if f != "mode" {
+			all = append(all, hold{entry{l.name, f}, expires})
+		}
+	}
+	return all
+}
+
 // deadReader reports whether a field is that of a reader whose time-out keys have expired. Its
 // cleanup may have been given up then. It keeps no writer out, because the next reader that leaves
 // removes it.
@@ -111,7 +133,7 @@ func (o *oracle) cleanupTime(e entry) time.Duration {
 	opts := o.world.cfg.options
 	d := 2*opts.CommandTimeout + 2*time.Second
 	for p := range o.pending {
-		if p.process == o.world.processOf(ownerOf(e)) && slices.Contains(p.names, e.key) {
+		if p.process == o.world.processOf(ownerOf(e)) && slices.Contains(p.names, nameOf(e.key)) {
 			return d + longestPoll(opts)
 		}
 	}
@@ -122,7 +144,7 @@ func (o *oracle) cleanupTime(e entry) time.Duration {
 func (o *oracle) owned(e entry) bool {
 	owner := ownerOf(e)
 	isIt := func(p part) bool { return p.owner == owner }
-	for _, c := range o.claims[e.key] {
+	for _, c := range o.claims[nameOf(e.key)] {
 		if !c.process.dead && slices.ContainsFunc(c.parts, isIt) {
 			return true
 		}
@@ -146,7 +168,7 @@ func (o *oracle) mayProlong(e entry) bool {
 	}
 	_, restored := o.restored[e]
 	mode, _ := w.nodeOf(e.key).db.Field(e.key, "mode")
-	return (restored || mode == "read") && (!w.stopping || o.inUse(e.key))
+	return (restored || mode == "read") && (!w.stopping || o.inUse(nameOf(e.key)))
 }
 
 // inUse reports whether a lock has a holder or a waiter.
@@ -168,11 +190,11 @@ func (o *oracle) checkFree() {
 	for _, n := range w.nodes {
 		n.tick()
 		for _, key := range n.db.Keys() {
-			if isToken(key) || isRecord(key) || strings.HasSuffix(key, ":absent") {
+			if isToken(key) || isRecord(key) || strings.HasSuffix(key, ":absent") || o.isCounter(key) {
 				continue
 			}
 			for _, element := range n.db.Elements(key) {
-				if element == "mode" || o.leftover(entry{key, element}) {
+				if element == "mode" || isTaken(key) && n.expired(key, element) || o.leftover(entry{key, element}) {
 					continue
 				}
 				if isQueue(key) {
@@ -195,9 +217,11 @@ func (o *oracle) longestWait(l lockName) time.Duration {
 	n := w.nodeOf(l.name)
 	n.tick()
 	longest := o.maxWait(l.kind)
-	if expires, ok := n.expires(l.name); ok {
-		longest += expires - w.now()
+	last := w.now()
+	for _, h := range o.holds(l) {
+		last = max(last, h.until)
 	}
+	longest += last - w.now()
 	return longest
 }
 
@@ -209,10 +233,11 @@ func (o *oracle) checkEmpty() {
 	for _, n := range w.nodes {
 		n.tick()
 		for _, key := range n.db.Keys() {
-			if n.db.TTL(key) == memredis.NoTTL && !isToken(key) {
+			if n.db.TTL(key) == memredis.NoTTL && !isToken(key) && !o.forever[nameOf(key)] {
 				o.violate(nameOf(key), "the key %s will never expire: %s", key, n.db.Describe(key))
 			}
 		}
+		o.checkTotals()
 		for _, channel := range sortedKeys(n.subs) {
 			o.violate("", "%s is still subscribed to %s", n.subs[channel][0].name, channel)
 		}

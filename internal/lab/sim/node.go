@@ -32,6 +32,8 @@ type node struct {
 	refusesUntil time.Duration
 
 	executed int
+	// changed has the semaphores whose permits the current script has written.
+	changed []string
 }
 
 // A refusal is an error that a server returns for some time.
@@ -168,7 +170,12 @@ func (n *node) eval(source string, args []string) any {
 	n.scripts.Full = refuses == outOfMemory
 	n.scripts.ReadOnly = refuses == readOnly
 	n.scripts.NoPublish = refuses == noPublishing
-	return n.scripts.Eval(n.db, source, args[1:1+keys], args[1+keys:])
+	n.changed = n.changed[:0]
+	reply := n.scripts.Eval(n.db, source, args[1:1+keys], args[1+keys:])
+	for _, name := range n.changed {
+		n.world.oracle.checkGrants(name)
+	}
+	return reply
 }
 
 // subKey returns the key of a channel in node.subs.
@@ -261,6 +268,11 @@ func (n *node) restart(data *memredis.DB, loads time.Duration) {
 		n.world.oracle.restore(key, now, data.Elements(key))
 	}
 	n.db = data
+	for _, l := range n.world.cfg.names {
+		if l.kind == "semaphore" {
+			n.world.oracle.noteGrants(l.name)
+		}
+	}
 	n.down, n.loadingUntil, n.refusesUntil = false, n.world.now()+loads, 0
 }
 

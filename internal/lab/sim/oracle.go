@@ -19,6 +19,7 @@ import (
 //     granted or requested before may report the loss late, until its time is over;
 //   - two leases of one process that exclude each other are never valid together, not even then;
 //   - the hash of a lock has one holder, or only readers;
+//   - a permit is granted only if no more are in force then than were declared last; see permits.go;
 //   - fencing tokens rise as long as no fault changes their counter;
 //   - a lease is lost only after a fault;
 //   - Release returns nil only after the field was deleted, and the marker of a Once;
@@ -60,6 +61,14 @@ type oracle struct {
 	// records were stored since recordsReset, when a fault last changed the record or marker.
 	records      map[string]storedRecord
 	recordsReset map[string]time.Duration
+	// declared has the numbers of permits that a semaphore may have.
+	declared map[string][]int
+	// forever has the semaphores that SetPermits was called for.
+	forever map[string]bool
+	// granted has the permits of a semaphore that were in force when the last one was granted.
+	granted map[string][]hold
+	// enoughSince has when so many permits became free, by name and number.
+	enoughSince map[permitCount]time.Duration
 }
 
 type issuedToken struct {
@@ -86,8 +95,11 @@ type claim struct {
 	marker time.Duration
 }
 
-// A part is a lock that a claim holds, and its wire owner.
-type part struct{ name, kind, owner string }
+// A part is a lock that a claim holds, and its wire owner. That of a semaphore has permits.
+type part struct {
+	name, kind, owner string
+	permits           int
+}
 
 func newOracle(w *world) *oracle {
 	return &oracle{
@@ -100,6 +112,10 @@ func newOracle(w *world) *oracle {
 		tokensReset:  make(map[string]time.Duration),
 		records:      make(map[string]storedRecord),
 		recordsReset: make(map[string]time.Duration),
+		declared:     make(map[string][]int),
+		forever:      make(map[string]bool),
+		granted:      make(map[string][]hold),
+		enoughSince:  make(map[permitCount]time.Duration),
 		freeSince:    make(map[string]time.Duration),
 		orphans:      make(map[entry]orphan),
 		restored:     make(map[entry]struct{}),
@@ -144,7 +160,8 @@ func (o *oracle) damage(key string) {
 		for _, c := range o.claims[name] {
 			c.marker = 0
 		}
-	case key == name || isReadTimeout(key):
+	case o.isCounter(key): // it is restored
+	case key == name || isReadTimeout(key) || isTaken(key):
 		o.damageUntil(name, now)
 	}
 	o.world.change(name)
@@ -184,6 +201,9 @@ func (w *world) calm(since time.Duration) bool { return w.disturbedUntil <= sinc
 func (o *oracle) inRedis(p part) bool {
 	n := o.world.nodeOf(p.name)
 	n.tick()
+	if p.kind == "semaphore" {
+		return n.hasPermits(p)
+	}
 	_, writes := n.db.Field(p.name, p.owner+":write")
 	if p.kind == "write" || p.kind == "read" && writes {
 		return writes
@@ -258,6 +278,10 @@ func (o *oracle) mayBeLate(c *claim, name string) bool {
 func (o *oracle) checkHash(name string) {
 	n := o.world.nodeOf(name)
 	n.tick()
+	if o.world.kindOf(name) == "semaphore" {
+		o.checkPermits(name)
+		return
+	}
 	fields := n.db.Fields(name)
 	if fields == nil {
 		if _, known := o.freeSince[name]; !known {
@@ -330,7 +354,7 @@ func (o *oracle) rivals(c *claim) (all []*claim) {
 				continue
 			}
 			for _, q := range other.parts {
-				if q.name == p.name && (p.kind != "read" || q.kind != "read") {
+				if q.name == p.name && (p.kind != "read" || q.kind != "read") && p.kind != "semaphore" {
 					all = append(all, other)
 				}
 			}
@@ -541,6 +565,9 @@ func (o *oracle) checkWaiters() {
 			continue
 		}
 		free, isFree := o.freeSince[p.names[0]]
+		if w.kindOf(p.names[0]) == "semaphore" {
+			free, isFree = o.enoughSince[permitCount{p.names[0], o.wants(p)}]
+		}
 		if isFree && w.now()-max(free, p.began, w.faultUntil) > o.maxWait(w.kindOf(p.names[0])) {
 			o.violate(p.names[0], "%s waits, although %s has been free since %s", p, p.names[0], stamp(free))
 		}

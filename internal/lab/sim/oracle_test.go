@@ -13,7 +13,7 @@ import (
 func emptyWorld(kind string) (*world, *node) {
 	w := &world{start: time.Now().Add(-time.Hour), trace: new(trace)}
 	w.oracle = newOracle(w)
-	w.cfg.names = []lockName{{"lock-a", kind}}
+	w.cfg.names = []lockName{{name: "lock-a", kind: kind}}
 	w.cfg.options = core.Options{CommandTimeout: time.Second, PollInterval: time.Second}
 	w.processes = []*process{{world: w, name: "p1"}, {world: w, name: "p2"}}
 	w.nodes = []*node{{world: w, rate: 1, db: &memredis.DB{}}}

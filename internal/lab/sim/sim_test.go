@@ -62,7 +62,7 @@ func scriptNames() func(sha string) string {
 	files, _ := filepath.Glob(filepath.Join(dir, "*.lua"))
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
-		for _, beginning := range []string{"", "fair_queue.lua", "fenced_draw.lua"} {
+		for _, beginning := range []string{"", "fair_queue.lua", "fenced_draw.lua", "permit_clock.lua"} {
 			begins, _ := os.ReadFile(filepath.Join(dir, beginning))
 			names[memredis.SHA(string(begins)+string(text))] = strings.TrimSuffix(filepath.Base(file), ".lua")
 		}

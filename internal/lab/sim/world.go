@@ -93,13 +93,20 @@ func (w *world) dropsMessage(c *conn) bool {
 	return w.dropMessagesUntil > w.now() && c.rng.IntN(2) == 0
 }
 
-// written notes that a key was written. If it has a TTL, the lock changes again when it expires.
+// written notes that a key was written. If it has a TTL, the lock changes again when it expires, and so
+// it does when a permit expires.
 func (w *world) written(key string) {
 	name := nameOf(key)
 	w.change(name)
 	n := w.nodeOf(name)
 	if at, ok := n.expires(key); ok {
 		w.at(at+time.Microsecond, func() { w.change(name) })
+	}
+	if isTaken(key) {
+		n.changed = append(n.changed, name)
+		for _, p := range n.permits(name) {
+			w.at(p.until+time.Microsecond, func() { w.change(name) })
+		}
 	}
 }
 
@@ -157,7 +164,7 @@ func Run(seed uint64) Result {
 		trace:  new(trace),
 	}
 	w.oracle = newOracle(w)
-	w.cfg = newConfig(w.stream("config", 0))
+	w.cfg = newConfig(w.stream("config", 0), w.stream("semaphores", 0))
 	ids := w.stream("ids", 0)
 	defer func(system io.Reader) { cryptorand.Reader = system }(cryptorand.Reader)
 	cryptorand.Reader = randReader{ids} // for the IDs of clients
@@ -243,7 +250,7 @@ func (w *world) acquireAll() *process {
 	for _, l := range w.cfg.names {
 		longest := w.oracle.longestWait(l)
 		opts := core.AcquireOptions{WaitTime: longest, LeaseTime: time.Minute}
-		lease, err := l.locker(last.locks).Acquire(context.Background(), opts)
+		lease, err := l.locker(last).Acquire(context.Background(), opts)
 		if err != nil {
 			w.oracle.violate(l.name, "a new process could not acquire %s within %s: %v", l.name, longest, err)
 		} else if err := lease.Release(context.Background()); err != nil {

@@ -2,6 +2,7 @@ package peer;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -18,19 +19,24 @@ final class Commands {
     private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
 
     private final List<RedissonClient> clients; // one for each independent master
+    private final List<Permits> permits;
     private final Map<String, RLock> locks = new ConcurrentHashMap<>(); // threads may share the state of a lock object
 
     Commands(List<RedissonClient> clients) {
         this.clients = clients;
+        this.permits = clients.stream().map(Permits::new).toList();
     }
 
     /**
-     * Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. The commands of latches have no
-     * kind.
+     * Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. Those of semaphores are in
+     * {@link Permits}. The commands of latches have no kind.
      */
     String run(String command, String[] args) throws InterruptedException {
         if (command.startsWith("latch")) {
             return latch(command, clients.get(0).getCountDownLatch(args[0]), args);
+        }
+        if (args[0].equals("semaphore")) {
+            return permits.get(0).run(command, args[1], Arrays.copyOfRange(args, 2, args.length));
         }
         RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
