@@ -41,6 +41,11 @@ func checkTimeline(t *testing.T, output string) (missed string) {
 	return ""
 }
 
+func TestSignalDuringDemonstration(t *testing.T) {
+	t.Parallel()
+	demotest.SignalDuringDemonstration(t)
+}
+
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	demotest.Failures(t)
