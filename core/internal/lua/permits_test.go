@@ -321,7 +321,7 @@ func TestPermits_Declarations(t *testing.T) {
 	}
 }
 
-// Fewer permits than are taken: nobody gets one until enough are released.
+// Fewer permits than are taken: no caller gets one until enough are released.
 func TestPermits_Fewer(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

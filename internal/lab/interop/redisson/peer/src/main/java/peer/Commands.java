@@ -32,11 +32,11 @@ final class Commands {
      * {@link Permits}. The commands of latches have no kind.
      */
     String run(String command, String[] args) throws InterruptedException {
-        if (command.startsWith("latch")) {
-            return latch(command, clients.get(0).getCountDownLatch(args[0]), args);
-        }
         if (args[0].equals("semaphore")) {
             return permits.get(0).run(command, args[1], Arrays.copyOfRange(args, 2, args.length));
+        }
+        if (command.startsWith("latch")) {
+            return latch(command, clients.get(0).getCountDownLatch(args[0]), args);
         }
         RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
