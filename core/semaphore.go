@@ -31,7 +31,8 @@ type Semaphore struct {
 // permits is how many permits there are. A new version of a program may have another number. It is in
 // force from the first Acquire of the client that New made last, by the clock of Redis, until
 // SetPermits sets another. So the later deployment wins, and the versions do not fight while both
-// run. If there are fewer permits than before, holders keep theirs, and no caller gets one until enough
+// run. Clients made within the same second count as one, and of one client the first number is in
+// force. If there are fewer permits than before, holders keep theirs, and no caller gets one until enough
 // are released. Redis keeps the number for a day after its last use.
 //
 // permits 0 leaves the number to Redis: SetPermits or a JVM has set it, for ever. Until then Acquire

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/lua"
 	"github.com/reqlock/reqlock/core/internal/wire"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
@@ -293,9 +294,9 @@ func TestSemaphore_TheLaterDeploymentWins(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	before := fx.newLocks(t)
+	before.made -= clock.Moment(time.Minute)
 	five := before.Semaphore("a", 5)
 	leases := []*Lease{mustAcquire(t, bg, five, AcquireOptions{}), mustAcquire(t, bg, five, AcquireOptions{})}
-	time.Sleep(5 * time.Millisecond) // the clients are not of the same millisecond
 	after := fx.newLocks(t)
 	leases = append(leases, mustAcquire(t, bg, after.Semaphore("a", 3), AcquireOptions{}))
 	for range 3 {

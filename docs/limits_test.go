@@ -3,11 +3,50 @@ package docs_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/keyfuncs"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
+
+// docs/limits.md
+func TestLimit(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	mux := http.NewServeMux()
+	inside, leave := make(chan struct{}), make(chan struct{})
+	export := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inside <- struct{}{}
+		<-leave
+	})
+	exports := httplock.New(locks, httplock.Config{
+		Key:      keyfuncs.Prefix("exports:", keyfuncs.PathValue("tenant")),
+		Limit:    5,               // at a time for each tenant, over all servers
+		WaitTime: 2 * time.Second, // then 429
+	})
+	mux.Handle("POST /{tenant}/exports", exports(export))
+
+	answers := make(chan string)
+	for range 5 {
+		go func() { answers <- answerOf(mux, post("/acme/exports")) }()
+	}
+	go func() { answers <- answerOf(mux, post("/umbrella/exports")) }() // another tenant
+	for range 6 {
+		<-inside
+	}
+	if got := answerOf(mux, post("/acme/exports")); got[:3] != "429" {
+		t.Errorf("the sixth export: %s", got)
+	}
+	close(leave)
+	for range 6 {
+		if got := <-answers; got[:3] != "200" {
+			t.Errorf("an export within the limit: %s", got)
+		}
+	}
+}
 
 // docs/limits.md
 func TestSemaphore(t *testing.T) {

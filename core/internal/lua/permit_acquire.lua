@@ -7,7 +7,8 @@
 -- ARGV[2]   lease, ms
 -- ARGV[3]   number of permits to take
 -- ARGV[4]   how many permits there are, as the caller declares; 0: as Redis has it
--- ARGV[5]   age of the caller's declaration, ms. The later one of two is right
+-- ARGV[5]   age of the caller's declaration, ms. The later one of two is right, if it is later by more
+--           than a second: a command may be under way for some time
 -- ARGV[6]   channel
 -- ARGV[7..] commands to publish with: PUBLISH, SPUBLISH or both
 --
@@ -40,7 +41,7 @@ end
 local function declared()
   local permits, since = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) (%d+)$')
   local begun = now - ARGV[5]
-  if ARGV[4] ~= '0' and (not permits or tonumber(since) < begun) then
+  if ARGV[4] ~= '0' and (not permits or tonumber(since) + 1000 < begun) then
     permits = ARGV[4]
     redis.call('SET', KEYS[3], string.format('%s %d', permits, begun))
   end

@@ -3,6 +3,8 @@ package demotest
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +46,7 @@ func Free(t *testing.T, rdb *redis.Client, name string) {
 
 // channelsOf returns the channels on which the release of a lock may be published, by kind.
 func channelsOf(name string) []string {
-	return []string{"redisson_lock__channel:{" + name + "}", "redisson_rwlock:{" + name + "}"}
+	return []string{"redisson_lock__channel:{" + name + "}", "redisson_rwlock:{" + name + "}", "redisson_sc:{" + name + "}"}
 }
 
 // AwaitHolder waits until the lock is held, or until there is an answer because it already was.
@@ -59,16 +61,24 @@ func AwaitWaiter(t *testing.T, rdb *redis.Client, name string) {
 	channels := channelsOf(name)
 	await(t, "no waiter for "+name, func(ctx context.Context) bool {
 		n, err := rdb.PubSubNumSub(ctx, channels...).Result()
-		return err == nil && n[channels[0]]+n[channels[1]] > 0
+		return err == nil && n[channels[0]]+n[channels[1]]+n[channels[2]] > 0
 	})
 }
 
-// AwaitFree waits until no lock is held. A handler's answer may arrive before its lock is released.
+// AwaitFree waits until no lock is held and no permit is taken. A handler's answer may arrive before
+// its lock is released.
 func AwaitFree(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	await(t, "a key left behind", func(ctx context.Context) bool {
-		n, err := rdb.DBSize(ctx).Result()
-		return err == nil && n == 0
+		keys, err := rdb.Keys(ctx, "*").Result()
+		return err == nil && len(withoutLimits(keys)) == 0
+	})
+}
+
+// withoutLimits drops the keys of limits that have no holder. Redis keeps their numbers for a day.
+func withoutLimits(keys []string) []string {
+	return slices.DeleteFunc(keys, func(key string) bool {
+		return strings.Contains(key, "%limit:") && !strings.HasSuffix(key, ":timeout")
 	})
 }
 
@@ -91,6 +101,7 @@ func checkEmpty(t *testing.T, rdb *redis.Client) {
 	t.Helper()
 	ctx := context.Background()
 	keys, err := rdb.Keys(ctx, "*").Result()
+	keys = withoutLimits(keys)
 	if err != nil || len(keys) > 0 {
 		t.Errorf("keys %q are left behind (%v)", keys, err)
 	}
