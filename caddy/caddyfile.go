@@ -191,6 +191,7 @@ func (h *Holding) options() map[string]option {
 //		key      <template>
 //		mode     exclusive|fair|fenced|read|write|read_write
 //		fenced
+//		limit    <number>
 //		wait     <duration>
 //		lease    <duration>
 //		max_hold <duration>
@@ -221,6 +222,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	})
 	options["fenced"] = flagOption(&h.Fenced)
+	options["limit"] = numberOption(&h.Limit, 0)
 	options["policy"] = checkedOption(&h.Policy, checkFile)
 	options["policy_settings"] = textOption(&h.PolicySettings)
 	options["buffer_body"] = sizeOption(&h.BufferBody)

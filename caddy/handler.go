@@ -15,8 +15,9 @@ import (
 
 func init() { caddy.RegisterModule(new(Handler)) }
 
-// Handler runs one request with the same key at a time: it takes a lock in Redis, runs the rest of
-// the route, and releases the lock. Others wait, or get 409.
+// Handler runs one request with the same key at a time, or as many as its limit says. It takes a lock or
+// a permit in Redis, runs the rest of the route, and releases it. Others wait, or get 409, or 429 beyond
+// a limit.
 //
 // These placeholders are set for the rest of the route and for error routes:
 //
@@ -39,8 +40,12 @@ type Handler struct {
 	// Give each request that holds the lock a fencing token. It goes with every mode but `read`, and
 	// needs a single key. With `read_write`, GET and HEAD have no tokens.
 	Fenced bool `json:"fenced,omitempty"`
-	// A WebAssembly plugin that decides on keys, mode, tokens and times for each request, in place
-	// of `keys`, `mode` and `fenced`. It is loaded again when the file changes.
+	// Let up to this many requests with the same key in at a time, at least 2, in place of one under a
+	// lock. The next one waits, and then gets 429. It does not go with `mode` and `fenced`. Default: 0,
+	// which is a lock.
+	Limit int `json:"limit,omitempty"`
+	// A WebAssembly plugin that decides on keys, mode, tokens, limit and times for each request, in
+	// place of `keys`, `mode`, `fenced` and `limit`. It is loaded again when the file changes.
 	Policy string `json:"policy,omitempty"`
 	// The text that the plugin gets as its settings.
 	PolicySettings string `json:"policy_settings,omitempty"`
@@ -62,7 +67,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // config returns the guard's Config, without the plugin.
 func (h *Handler) config() (guard.Config, error) {
-	route := routes.Route{Keys: h.Keys, Mode: h.Mode, Fenced: h.Fenced, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
+	route := routes.Route{Keys: h.Keys, Mode: h.Mode, Fenced: h.Fenced, Limit: h.Limit, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
 	cfg, err := route.Guard(routes.Options{ErrorHandler: refuse(h.HandleErrors)})
 	if err != nil {
 		return cfg, err
@@ -70,8 +75,8 @@ func (h *Handler) config() (guard.Config, error) {
 	switch {
 	case h.Policy == "" && len(h.Keys) == 0:
 		return cfg, errors.New("there is neither a key nor a policy; add a line such as key order:{path.1}")
-	case h.Policy != "" && (len(h.Keys) > 0 || h.Mode != "" || h.Fenced):
-		return cfg, errors.New("policy decides on keys, mode and tokens; leave out key, mode and fenced, or policy")
+	case h.Policy != "" && (len(h.Keys) > 0 || h.Mode != "" || h.Fenced || h.Limit != 0):
+		return cfg, errors.New("policy decides on keys, mode, tokens and limit; leave out key, mode, fenced and limit, or policy")
 	case h.Policy == "" && h.PolicySettings != "":
 		return cfg, errors.New("there is policy_settings, but no policy")
 	case h.Policy != "":

@@ -37,6 +37,8 @@ func wantPermits(t testing.TB, s *Semaphore, permits, available int) {
 	}
 }
 
+// As many callers are in as there are permits, in any process. Redisson: testAcquire, testRelease,
+// testTryAcquire, testAvailablePermits, testAcquiredPermits, testGetPermits, testNotExistent.
 func TestSemaphore_AsManyAsThereArePermits(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -91,7 +93,8 @@ func tryWith(ctx context.Context, l Locker) error {
 	return err
 }
 
-// AcquireN takes all permits or none, and one release gives all back.
+// AcquireN takes all permits or none, and one release gives all back. Redisson:
+// testBlockingAcquireMany, testTryAcquireMany.
 func TestSemaphore_AcquireN(t *testing.T) {
 	t.Parallel()
 	s := newRedis(t).newLocks(t).Semaphore("a", 5)
@@ -147,7 +150,8 @@ func TestSemaphore_Invalid(t *testing.T) {
 }
 
 // However many callers and clients there are, no more than the permits are in at a time, no caller
-// starves, and all permits are free in the end.
+// starves, and all permits are free in the end. Redisson: testConcurrency_SingleInstance,
+// testConcurrencyLoop_MultiInstance.
 func TestSemaphore_Crowd(t *testing.T) {
 	t.Parallel()
 	for _, permits := range []int{1, 3, 8} {
@@ -219,7 +223,7 @@ func TestSemaphore_FirstComeFirstServed(t *testing.T) {
 	mustRelease(t, held[1])
 }
 
-// A waiter hears of a permit that another process frees.
+// A waiter hears of a permit that another process frees. Redisson: testBlockingAcquire.
 func TestSemaphore_WokenByMessage(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -234,7 +238,8 @@ func TestSemaphore_WokenByMessage(t *testing.T) {
 	mustRelease(t, mustReceive(t, "the permit", waiting).lease)
 }
 
-// The permit of a process that died is free after its lease.
+// The permit of a process that died is free after its lease. Redisson: testExpire,
+// testExpireTryAcquire, testExpiration, testReleaseExpired.
 func TestSemaphore_Expires(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -250,7 +255,7 @@ func TestSemaphore_Expires(t *testing.T) {
 func TestSemaphore_Watchdog(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	c := fx.newLocks(t, watchdogTimeout(600*time.Millisecond))
+	c := fx.newLocks(t, watchdogTimeout(2*time.Second))
 	s := c.Semaphore("a", 4)
 	kept, err := s.AcquireN(bg, 2, AcquireOptions{})
 	if err != nil {
@@ -307,7 +312,7 @@ func TestSemaphore_TheLaterDeploymentWins(t *testing.T) {
 	wantPermits(t, five, 3, 3)
 }
 
-// SetPermits is the latest word, and keys stay from then on.
+// SetPermits is the latest word, and keys stay from then on. Redisson: testSetPermits.
 func TestSemaphore_SetPermits(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)

@@ -238,6 +238,27 @@ func TestMajority(t *testing.T) {
 	}
 }
 
+// docs/redisson-semaphores.md
+func TestSharedPermits(t *testing.T) {
+	t.Parallel()
+	ctx, locks := t.Context(), newLocks(t)
+	if err := locks.Semaphore("exports", 0).SetPermits(ctx, 5); err != nil { // as a JVM does
+		t.Fatal(err)
+	}
+	free := -1
+	export := func(ctx context.Context) (err error) {
+		free, err = locks.Semaphore("exports", 0).Available(ctx)
+		return err
+	}
+
+	exports := locks.Semaphore("exports", 0) // a JVM has said how many: setPermits(5)
+	err := core.Do(ctx, exports, core.AcquireOptions{WaitTime: 10 * time.Second}, export)
+
+	if err != nil || free != 4 {
+		t.Errorf("%d permits are free, %v; want 4", free, err)
+	}
+}
+
 // docs/migrating.md
 func TestMigrated(t *testing.T) {
 	t.Parallel()

@@ -24,12 +24,12 @@ type Config struct {
 	// Policy decides everything per request.
 	Policy PolicyFunc
 
-	// Limit lets up to this many requests with the same key in at a time, at least 2, in place of
-	// one under a lock: each takes a permit of a core.Semaphore. The next one waits for WaitTime, and
-	// then gets 429. A key and its Limit make the name, so guards with the same Limit share the
-	// permits of a key, and those with another Limit count on their own. So does a new version of the
-	// program with another Limit, while both run. A request that passes two such guards takes two
-	// permits. 0: a lock. Limit does not go with Mode, Fenced and Locker.
+	// Limit lets up to this many requests with a key in at a time, at least 2. Each takes a permit of
+	// a core.Semaphore, in place of a lock. The next one waits for WaitTime, and then gets 429. A key
+	// and its Limit make the name, so guards with the same Limit share the permits of a key, and those
+	// with another Limit count on their own. So does a new version of the program with another Limit,
+	// while both run. A request that passes two such guards takes two permits. 0: a lock. Limit does
+	// not go with Mode, Fenced and Locker.
 	Limit int
 
 	// WaitTime is how long a request waits for a held lock. 0: it gets 409 at once. Negative

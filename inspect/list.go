@@ -35,11 +35,11 @@ const defaultLimit = 1000
 // node of a cluster.
 //
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
-// pipelines: about ten commands for a lock, and two for another hash whose name has the prefix.
-// Each takes Redis less than a millisecond or so, but a Redis with millions of keys needs thousands
-// of them: give a prefix, and bound List by ctx. A lock has up to about 100 holders and 100 places
-// of its queue; Show returns more. The result is not a snapshot: a lock that is acquired or
-// released meanwhile may be missing or old.
+// pipelines: about ten commands for a lock, six for a semaphore, and two for another hash whose name
+// has the prefix. Each takes Redis less than a millisecond or so, but a Redis with millions of keys
+// needs thousands of them: give a prefix, and bound List by ctx. A lock has up to about 100 holders
+// and 100 places of its queue; Show returns more. The result is not a snapshot: a lock that is
+// acquired or released meanwhile may be missing or old.
 //
 // A hash counts as a lock if its only field is an owner of reqlock, such as web-1.4242.k3j9x2ab:7,
 // or of Redisson, which begins with a UUID, and its value is a count; or if it is a read/write lock

@@ -15,8 +15,8 @@ import (
 
 // A Semaphore is what Redis knows about a semaphore's permits. A permit whose time is over is free.
 type Semaphore struct {
-	// Permits is how many permits there are. -1: Redis has only those that are taken, and nobody gets
-	// another one until a program says how many there are.
+	// Permits is how many permits there are. -1: Redis has only those that are taken, and no one gets
+	// another until a program says how many there are.
 	Permits int64 `json:"permits"`
 	// Taken may be more than Permits, if there were more of them before.
 	Taken int64 `json:"taken"`

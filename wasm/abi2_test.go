@@ -280,7 +280,11 @@ func TestRecord(t *testing.T) {
 		"two, with token": {0, 5, -1, 0, 0, []string{"1a", "1b", "7"}, ErrBadGuest, "it set 2 keys; ModeFenced allows one, and so does Fenced"},
 		"token with text": {0, 5, -1, 0, 0, []string{"1a", "7yes"}, ErrBadGuest, "the entry of kind 7 in its record has a text"},
 		"token of a skip": {1, -1, -1, 0, 0, []string{"7"}, ErrBadGuest, "it skips the lock, and has an entry of kind 7"},
-		"kind":            {0, -1, -1, 0, 0, []string{"1a", "8"}, ErrBadGuest, "it locks, and has an entry of kind 8"},
+		"limit":           {0, 0, 0, 0, 0, []string{"8\x05\x01\x00\x00", "1key", "1two"}, nil, ""},
+		"limit below 0":   {0, 0, 0, 0, 0, []string{"1key", "8\xff\xff\xff\xff"}, nil, ""},
+		"limit in text":   {0, 0, 0, 0, 0, []string{"1key", "85"}, ErrBadGuest, "the entry of kind 8 in its record has 1 bytes; want an i32"},
+		"limit of a skip": {1, -1, -1, 0, 0, []string{"8\x05\x00\x00\x00"}, ErrBadGuest, "it skips the lock, and has an entry of kind 8"},
+		"kind":            {0, -1, -1, 0, 0, []string{"1a", "9"}, ErrBadGuest, "it locks, and has an entry of kind 9"},
 		"mode":            {0, 6, -1, 0, 0, []string{"1a"}, ErrBadGuest, "mode of its record is 6"},
 		"wait":            {0, 0, 30_001, 0, 0, []string{"1a"}, ErrBadGuest, "wait_ms of its record is 30001"},
 		"skip":            {1, 9, -9, 0, 0, []string{"6a=b"}, nil, ""},
@@ -309,6 +313,9 @@ func TestRecord(t *testing.T) {
 		want, known := map[string]guard.Policy{
 			"lock":   {Keys: []string{"key", "ключ"}, Mode: guard.ModeRead, LeaseTime: initial.LeaseTime},
 			"fenced": {Keys: []string{"key"}, Mode: guard.ModeFair, Fenced: true, LeaseTime: initial.LeaseTime},
+			"limit":  {Keys: []string{"key", "two"}, Limit: 261, LeaseTime: initial.LeaseTime},
+
+			"limit below 0": {Keys: []string{"key"}, Limit: -1, LeaseTime: initial.LeaseTime},
 		}[name]
 		if known && !reflect.DeepEqual(call.policy, want) {
 			t.Errorf("%s: %+v, want %+v", name, call.policy, want)
@@ -326,6 +333,7 @@ func FuzzRecord(f *testing.F) {
 	}
 	seed(0, func(m testMemory) { m.put(0, 0, 3, 100, 1000, 0, 0, "1key", "6a=b") })
 	seed(0, func(m testMemory) { m.put(0, 0, 1, 100, 1000, 0, 0, "1key", "1other", "7") })
+	seed(0, func(m testMemory) { m.put(0, 0, 0, 100, 1000, 0, 0, "1key", "8\x05\x00\x00\x00") })
 	seed(8, func(m testMemory) {
 		m.put(8, 2, -1, -1, -1, 429, 7, "2detail", "3title", "4problem", "5reason", "6a=b")
 	})

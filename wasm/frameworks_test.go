@@ -3,6 +3,7 @@ package wasm
 import (
 	"context"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -68,6 +69,56 @@ func TestSetFenced(t *testing.T) {
 	}
 	if last == 0 {
 		t.Error("the handler did not run")
+	}
+}
+
+// A plugin that sets a limit lets as many requests in. One that can never work is the plugin's mistake:
+// 500, and one line with what is wrong.
+func TestSetLimit(t *testing.T) {
+	t.Parallel()
+	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := locks.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	var log strings.Builder
+	g, err := guard.New(locks, guard.Config{
+		Policy: start(t, "all", Config{}).Policy,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(method string, handler http.HandlerFunc) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		g.Serve(w, request(method, "/", ""), handler)
+		return w
+	}
+	runs := 0
+	var inside http.HandlerFunc
+	inside = func(http.ResponseWriter, *http.Request) {
+		runs++
+		before := runs
+		w := send("L", inside)
+		if before == 2 && (w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), guard.ProblemLimit)) {
+			t.Errorf("with two inside: %d %s", w.Code, w.Body)
+		}
+	}
+	if w := send("L", inside); w.Code != http.StatusOK || runs != 2 {
+		t.Errorf("%d, and %d handlers have run, want 2", w.Code, runs)
+	}
+	for _, method := range []string{"O", "O", "N"} {
+		w := send(method, func(http.ResponseWriter, *http.Request) { t.Error("the handler runs") })
+		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), guard.ProblemMisconfigured) {
+			t.Errorf("%s: %d %s", method, w.Code, w.Body)
+		}
+	}
+	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "Limit is 1, which is not a lock") {
+		t.Errorf("the log is %s", log.String())
 	}
 }
 

@@ -236,6 +236,8 @@ func TestReqlockV1(t *testing.T) {
 		"4": {Policy: guard.Policy{Keys: []string{"4"}, Mode: guard.ModeWrite}},
 		"5": {Policy: guard.Policy{Keys: []string{"5"}, Mode: guard.ModeReadWrite}},
 		"F": {Policy: guard.Policy{Keys: []string{"F"}, Mode: initial.Mode, Fenced: true}},
+		"L": {Policy: guard.Policy{Keys: []string{"L"}, Mode: initial.Mode, Limit: 2}},
+		"N": {Policy: guard.Policy{Keys: []string{"N"}, Mode: initial.Mode, Limit: -1}},
 		"K": {Policy: guard.Policy{Keys: []string{"K"}, Mode: initial.Mode}},
 		"S": {Policy: guard.Policy{Keys: []string{"S"}, Mode: initial.Mode, Skip: true}},
 		"D": {Policy: initial, Denial: guard.Error{

@@ -42,6 +42,7 @@ const (
 	entryReason  uint32 = 5 // The entry is the header Reqlock-Reason of a refusal.
 	entryField   uint32 = 6 // The entry is name=value, for logs.
 	entryToken   uint32 = 7 // The holder of the lock gets a fencing token; the text is empty.
+	entryLimit   uint32 = 8 // So many requests run at a time: an i32. The guard refuses what can never work.
 )
 
 const (
@@ -132,6 +133,11 @@ func (c *call) readKeys(mem reader, entries []byte) error {
 			return breach("the entry of kind %d in its record has a text; leave it empty", kind)
 		case kind == entryToken:
 			c.policy.Fenced = true
+			continue
+		case kind == entryLimit && len(text) != 4:
+			return breach("the entry of kind %d in its record has %d bytes; want an i32", kind, len(text))
+		case kind == entryLimit:
+			c.policy.Limit = int(int32(load32(text, 0)))
 			continue
 		case kind != entryKey:
 			return breach("its record is wrong: it locks, and has an entry of kind %d", kind)

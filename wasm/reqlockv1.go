@@ -29,6 +29,8 @@ var reqlockV1 = hostModule{
 		c.policy.Mode = modes[mode]
 	})},
 	{"set_fenced", nil, nil, inCall(func(c *call, _ memory, _ []uint64) { c.policy.Fenced = true })},
+	// The guard refuses what can never work.
+	{"set_limit", types(i32), nil, inCall(func(c *call, _ memory, s []uint64) { c.policy.Limit = int(int32(s[0])) })},
 	{"skip", nil, nil, inCall(func(c *call, _ memory, _ []uint64) { c.policy.Skip = true })},
 	{"deny", types(i32, i32, i32), nil, inCall(func(c *call, mem memory, s []uint64) {
 		text := mem.text(s[1], s[2])

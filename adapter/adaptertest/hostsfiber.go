@@ -15,6 +15,7 @@ var ofFiber = map[string]string{
 	"failing open/queue full":                                        clientGone,
 	"a client that leaves while it waits":                            clientGone,
 	"a client that leaves while it waits, with a body":               clientGone,
+	"Limit: a client that leaves while it waits":                     clientGone,
 	"a client that leaves while its key is derived":                  clientGone,
 	"the client hangs up while the handler runs":                     clientGone,
 	"once: the client hangs up":                                      clientGone,

@@ -240,7 +240,7 @@ func eventOf(old, now *inspect.Lock, known bool) string {
 	case was != is && now.Semaphore == nil:
 		return "passed"
 	case was != is || permits(old) != permits(now):
-		return "changed" // somebody has come or gone, and others stay
+		return "changed" // an owner has come or gone, and others may stay
 	case waiting(old) != waiting(now) || entered(old) != entered(now):
 		return "changed"
 	}

@@ -164,6 +164,15 @@ var number = whole[int](0, math.MaxInt32, "a number, or 0 for no bound")
 
 var waiters = whole[int](-1, math.MaxInt32, wantWaiters)
 
+// limit reads a number of requests, of which 1 is none.
+var limit = kind[int]{schemaOf("integer", map[string]any{"minimum": 0, "not": map[string]any{"const": 1}}), func(name string, n *Node) (int, *Error) {
+	value, mistake := whole[int](0, math.MaxInt32, wantLimit).read(name, n)
+	if value == 1 {
+		mistake = wrongKind(name, n, wantLimit)
+	}
+	return value, mistake
+}}
+
 func whole[V int | int64](least, most int64, want string) kind[V] {
 	return kind[V]{schemaOf("integer", map[string]any{"minimum": least}), func(name string, n *Node) (V, *Error) {
 		number, err := strconv.ParseInt(n.Text, 10, 64)

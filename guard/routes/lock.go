@@ -15,6 +15,7 @@ import (
 const (
 	wantDuration = "a duration such as 2s or 1m30s"
 	wantLease    = "a duration of at least 1ms, or 0 to renew the lock"
+	wantLimit    = "2 or more, or 0 for a lock, which lets one in at a time"
 	wantWaiters  = "a number, -1 for no bound, or 0 for 1024"
 )
 
@@ -112,6 +113,19 @@ func (r Route) checkTokens(mode guard.Mode) error {
 	return nil
 }
 
+// checkLimit refuses a limit beside what is only for locks.
+func (r Route) checkLimit() error {
+	switch {
+	case r.Limit < 0 || r.Limit == 1:
+		return fmt.Errorf("limit is %d; want %s", r.Limit, wantLimit)
+	case r.Limit > 0 && r.Mode != "":
+		return errors.New("the route has both mode and limit; a mode is a kind of lock, and a limit takes no lock, so leave one of them out")
+	case r.Limit > 0 && r.Fenced:
+		return errors.New("fenced is set with a limit, but several requests are inside at a time, so none has a token; leave one of them out")
+	}
+	return nil
+}
+
 // Guard returns the guard.Config of a route, without keys and plugin. It refuses values that can
 // never work.
 func (r Route) Guard(opts Options) (guard.Config, error) {
@@ -125,6 +139,9 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 	if err := r.checkTokens(mode); err != nil {
 		return guard.Config{}, err
 	}
+	if err := r.checkLimit(); err != nil {
+		return guard.Config{}, err
+	}
 	return guard.Config{
 		WaitTime:      time.Duration(r.Wait),
 		LeaseTime:     time.Duration(r.Lease),
@@ -134,6 +151,7 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 		BufferBody:    r.BufferBody,
 		Mode:          mode,
 		Fenced:        r.Fenced,
+		Limit:         r.Limit,
 		RetryAfter:    time.Duration(r.RetryAfter),
 		PassPreflight: r.PassPreflight,
 		ErrorHandler:  opts.ErrorHandler,

@@ -36,6 +36,7 @@ const inJSON = `{
 		{"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h", "on_unknown": "refuse",
 		 "methods": ["POST"], "header": "X-Key", "optional": true, "strict": true, "key_uuid": true, "wait": "1s", "max_request_body": 10, "max_response_body": 20,
 		 "route": "payments.create"}},
+		{"pattern": "/exports", "key": "export", "limit": 5, "wait": "1s"},
 		{"pattern": "/policy", "plugin": "policy.wasm"}
 	]
 }
@@ -64,6 +65,10 @@ routes:
     pattern: /payments
     idempotency: {scope: "{user}", ttl: 24h, on_unknown: refuse, methods: [POST], header: X-Key, optional: true, strict: true, key_uuid: true, wait: 1s,
       max_request_body: 10, max_response_body: 20, route: payments.create}
+  - pattern: /exports
+    key: export
+    limit: 5
+    wait: 1s
   - pattern: /policy
     plugin: policy.wasm
 `
@@ -87,16 +92,19 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(rows) != 4 {
-				t.Fatalf("%d rows, want 4", len(rows))
+			if len(rows) != 5 {
+				t.Fatalf("%d rows, want 5", len(rows))
 			}
 			checkLock(t, rows[0])
 			if keys := rows[1].Keys; len(keys) != 2 || keys[1] != "a:{path.to}" || len(rows[1].Guard.Keys) != 2 || rows[1].Once != nil {
 				t.Errorf("the second row is %+v", rows[1])
 			}
 			checkOnce(t, rows[2])
-			if rows[3].Plugin != "policy.wasm" || rows[3].Guard == nil {
+			if g := rows[3].Guard; g == nil || g.Limit != 5 || g.WaitTime != time.Second || g.Validate() != nil {
 				t.Errorf("the fourth row is %+v", rows[3])
+			}
+			if rows[4].Plugin != "policy.wasm" || rows[4].Guard == nil || rows[4].Guard.Limit != 0 {
+				t.Errorf("the fifth row is %+v", rows[4])
 			}
 		})
 	}
@@ -193,6 +201,12 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"keys": ["a", "b"], "fenced": true`):   `fenced is set, but several locks have no common token; use one key, or leave fenced out`,
 		route(`"key": "k", "mode": "read", "fenced": true`):         `fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write`,
 		route(`"plugin": "p", "fenced": true`):                      `the route is fenced, and has no key`,
+		route(`"key": "k", "limit": 1`):                             `1:62: limit is 1; want 2 or more, or 0 for a lock, which lets one in at a time`,
+		route(`"key": "k", "limit": -5`):                            `limit is -5; want 2 or more`,
+		route(`"key": "k", "limit": "5"`):                           `limit is "5"; want 2 or more`,
+		route(`"key": "k", "limit": 5, "mode": "fair"`):             `the route has both mode and limit; a mode is a kind of lock`,
+		route(`"key": "k", "limit": 5, "fenced": true`):             `fenced is set with a limit, but several requests are inside at a time`,
+		route(`"plugin": "p", "limit": 5`):                          `the route has a limit, and no key`,
 		route(`"key": "k", "fenced": "yes"`):                        `fenced is "yes"; want true or false, without quotes`,
 		route(`"key": "k", "wait": 2`):                              `1:61: wait is 2; want a duration such as 2s or 1m30s`,
 		route(`"key": "k", "wait": "2"`):                            `wait is "2"; want a duration`,
@@ -244,7 +258,7 @@ func TestParse_AllMistakes(t *testing.T) {
 	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
 	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
 		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
-		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, buffer_body, retry_after, " +
+		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, limit, buffer_body, retry_after, " +
 		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)

@@ -20,6 +20,7 @@ type Route struct {
 	Plugin string   `json:"plugin,omitempty"`
 	Mode   string   `json:"mode,omitempty"` // "": exclusive
 	Fenced bool     `json:"fenced,omitempty"`
+	Limit  int      `json:"limit,omitempty"`
 	Lock
 	BufferBody    int64        `json:"buffer_body,omitempty"`
 	RetryAfter    Duration     `json:"retry_after,omitempty"`
@@ -74,10 +75,12 @@ var (
 			text, func(r *Route) *string { return &r.Pattern }).must(),
 		{name: "key", about: "The key: a text with sources, such as order:{path.id}.", schema: schemaOf("string"), read: readKey},
 		{name: "keys", about: "Several keys. A request gets the locks of all or none.", schema: texts.schema, read: readKeys},
-		of("plugin", "A WebAssembly plugin that decides on keys, mode, tokens and times, in place of key, mode and fenced. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
+		of("plugin", "A WebAssembly plugin that decides on keys, mode, tokens, limit and times, in place of key, mode, fenced and limit. Its path is relative to this file.", text, func(r *Route) *string { return &r.Plugin }),
 		of("mode", "The kind of lock. read_write: GET and HEAD read, the rest writes. Default: exclusive.", oneOf(modeNames...), func(r *Route) *string { return &r.Mode }),
 		of("fenced", "Give each holder a fencing token, beside any mode but read. It needs a single key. With read_write, only writers have tokens.", boolean,
 			func(r *Route) *bool { return &r.Fenced }),
+		of("limit", "Let up to this many requests with the same key in at a time, at least 2, in place of one under a lock. It does not go with mode and fenced. Default: 0, a lock.",
+			limit, func(r *Route) *int { return &r.Limit }),
 		of("buffer_body", "Read up to this many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
 		of("retry_after", "The Retry-After of refusals. Default: 1s.", duration, func(r *Route) *Duration { return &r.RetryAfter }),
 		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),

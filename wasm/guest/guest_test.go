@@ -49,13 +49,18 @@ func TestHandle(t *testing.T) {
 		lock.AddKey("b")
 		lock.SetMode(ModeRead)
 		lock.SetFenced()
+		lock.SetLimit(5)
 		lock.SetWait(time.Millisecond + 1)
 		lock.SetLease(-1)
 		lock.Field("name", "value")
 	}
 	handle()
-	if !reflect.DeepEqual(kinds(), map[uint32]int{entryKey: 2, entryField: 1, entryToken: 1}) || record.action != actionLock || record.mode != 3 || record.waitMS != 2 || record.leaseMS != -2 {
+	if !reflect.DeepEqual(kinds(), map[uint32]int{entryKey: 2, entryField: 1, entryToken: 1, entryLimit: 1}) || record.action != actionLock || record.mode != 3 || record.waitMS != 2 || record.leaseMS != -2 {
 		t.Errorf("lock: %+v", record)
+	}
+
+	if limit := record.entries[record.count-1]; limit[0] != entryLimit || limit[2] != 4 || limit[1] != address(unsafe.Pointer(&lock.limit)) || lock.limit != 5 {
+		t.Errorf("the limit is %d, at %v", lock.limit, limit)
 	}
 
 	act = func(_ Request, lock Lock) { lock.AddKey("a") }

@@ -1,6 +1,9 @@
 package guest
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A Lock receives the decision: at least one key, unless Skip, Deny or Refuse is called. Values
 // that are not set are those of the host's Config. A refusal beats Skip, and Skip beats keys.
@@ -37,6 +40,11 @@ func (Lock) SetMode(mode Mode) { lock.mode = int32(mode) }
 // SetFenced gives the holder of the lock a fencing token. It goes with every mode, but readers get
 // none, and needs a single key.
 func (Lock) SetFenced() { lock.fenced = true }
+
+// SetLimit lets up to that many requests with the same key in at a time, at least 2, in place of one
+// under a lock. Beyond it they get 429. It does not go with a mode or a fencing token: the host answers
+// 500 then. 0: a lock.
+func (Lock) SetLimit(n int) { lock.limit, lock.limited = int32(min(max(n, -1), math.MaxInt32)), true }
 
 // Skip lets the handler run without a lock.
 func (Lock) Skip() { lock.skip = true }

@@ -140,6 +140,8 @@ type decision struct {
 	waitMS, leaseMS int64
 	keys, fields    []string
 	fenced          bool
+	limited         bool
+	limit           int32
 	skip, needsBody bool
 	refusal         *Refusal
 }
@@ -154,7 +156,7 @@ func (d *decision) refuse(r Refusal) { d.refusal = &r }
 const (
 	actionLock, actionSkip, actionDeny, actionNeedsBody = 0, 1, 2, 3
 
-	entryKey, entryDetail, entryTitle, entryProblem, entryReason, entryField, entryToken = 1, 2, 3, 4, 5, 6, 7
+	entryKey, entryDetail, entryTitle, entryProblem, entryReason, entryField, entryToken, entryLimit = 1, 2, 3, 4, 5, 6, 7, 8
 )
 
 // The record, as the host reads it.
@@ -198,13 +200,20 @@ func (d *decision) write() {
 		if d.fenced {
 			add(entryToken, "")
 		}
+		if d.limited {
+			addAt(entryLimit, unsafe.Pointer(&d.limit), 4)
+		}
 	}
 }
 
 // add adds an entry. The host refuses a record with more entries than it has room for.
 func add(kind uint32, text string) {
+	addAt(kind, unsafe.Pointer(unsafe.StringData(text)), len(text))
+}
+
+func addAt(kind uint32, at unsafe.Pointer, length int) {
 	if record.count < maxEntries {
-		record.entries[record.count] = [3]uint32{kind, address(unsafe.Pointer(unsafe.StringData(text))), uint32(len(text))}
+		record.entries[record.count] = [3]uint32{kind, address(at), uint32(length)}
 	}
 	record.count++
 }

@@ -56,6 +56,7 @@ REQLOCK_IMPORT("reqlock_v1", "set_wait_ms") void reqlock_set_wait_ms(int64_t ms)
 REQLOCK_IMPORT("reqlock_v1", "set_lease_ms") void reqlock_set_lease_ms(int64_t ms);
 REQLOCK_IMPORT("reqlock_v1", "set_mode") void reqlock_set_mode(int32_t mode);
 REQLOCK_IMPORT("reqlock_v1", "set_fenced") void reqlock_set_fenced(void); /* a fencing token; needs a single key, and readers get none */
+REQLOCK_IMPORT("reqlock_v1", "set_limit") void reqlock_set_limit(int32_t n); /* so many requests with a key at a time, 2 or more; not with a mode or a token */
 REQLOCK_IMPORT("reqlock_v1", "skip") void reqlock_skip(void);
 REQLOCK_IMPORT("reqlock_v1", "deny") void reqlock_deny(int32_t status, const char *text, uint32_t len);
 

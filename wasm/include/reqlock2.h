@@ -56,6 +56,7 @@ enum {
 	REQLOCK_REASON = 5,  /* the header Reqlock-Reason */
 	REQLOCK_FIELD = 6,   /* name=value, for logs */
 	REQLOCK_TOKEN = 7,   /* of a lock, without a text: its holder gets a fencing token; needs a single key, and readers get none */
+	REQLOCK_LIMIT = 8,   /* of a lock, an int32_t: so many requests with a key at a time, 2 or more; not with a mode or a token */
 };
 
 typedef struct {

@@ -6,8 +6,8 @@
 // wait, its hold, and what its attempts have left. The machines of claim move them, and its verdicts say what the end of
 // a message leads to, as in core. An owner does what core may do, in any order and at any time.
 // Between any two steps a reply may be lost. A command that its client gave up may run late. Redis may
-// lose one key or all. A client may crash, or free the lock by force. Somebody may set how many permits
-// there are, and clients may declare different numbers.
+// lose one key or all. A client may crash, or free the lock by force. The number of permits may
+// change, and clients may declare different numbers.
 //
 // Four files check promises:
 //

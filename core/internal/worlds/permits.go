@@ -103,7 +103,7 @@ func (m *Model) declared(db *memredis.DB) (n int, since int64, known bool) {
 	return n, since, err == nil
 }
 
-// forgetPermits gives those permits of a wire owner that have expired a name that stands for nobody.
+// forgetPermits gives those permits of a wire owner that have expired a name of no owner.
 func (m *Model) forgetPermits(db *memredis.DB, w uint8) {
 	for i := range int(m.Takes) {
 		id := wire.PermitID(m.wireName(w), i+1)
@@ -189,7 +189,7 @@ func (r *run) wantTotal() (n int, known bool) {
 	return stored, noted
 }
 
-// checkExpiries checks that the keys of a semaphore expire, unless somebody has set the permits, and not
+// checkExpiries checks that the keys of a semaphore expire, unless SetPermits was called, and not
 // before half a day; that no permit ends earlier than it would have; and that a grant is for the whole
 // lease.
 func (r *run) checkExpiries() error {

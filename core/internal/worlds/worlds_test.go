@@ -129,8 +129,12 @@ var worlds = []struct {
 		World{Kind: Semaphore, Permits: []uint8{3, 3}, Takes: 2, Clients: []int{0, 0, 1}, Leases: []uint8{1, 2}, Levels: 1, Extend: true, Pass: true, Losses: 1},
 	}, {
 		"semaphore/resize",
-		World{Kind: Semaphore, Permits: []uint8{2, 1}, Takes: 1, Sets: []uint8{1, 3}, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Resizes: 1},
-		World{Kind: Semaphore, Permits: []uint8{2, 1}, Takes: 1, Sets: []uint8{1, 3}, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Resizes: 2, Losses: 1},
+		World{Kind: Semaphore, Permits: []uint8{2, 2}, Takes: 1, Sets: []uint8{1, 3}, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Resizes: 1},
+		World{Kind: Semaphore, Permits: []uint8{2, 2}, Takes: 1, Sets: []uint8{1, 3}, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Resizes: 2, Losses: 1},
+	}, {
+		"semaphore/versions",
+		World{Kind: Semaphore, Permits: []uint8{3, 1}, Takes: 1, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true},
+		World{Kind: Semaphore, Permits: []uint8{3, 1}, Takes: 1, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
 	}, {
 		"semaphore/renewal",
 		World{Kind: Semaphore, Permits: []uint8{1, 1}, Takes: 1, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Renewal: 2, Losses: 1},

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,81 @@ func TestOracle_Orphans(t *testing.T) {
 	}
 }
 
+// The permits of a semaphore: how many are in force after a grant, what may be left of them, and that
+// their keys expire.
+func TestOracle_Permits(t *testing.T) {
+	t.Parallel()
+	later := func(ms int64) string { return strconv.FormatInt(worldEpoch+time.Hour.Milliseconds()+ms, 10) }
+	take := func(id string, ms int64) string { return "ZADD {lock-a}:timeout " + later(ms) + " " + id }
+	keys := []string{"SET lock-a 1 PX 86400000", "SET {lock-a}:permits x PX 86400000"}
+	for name, test := range map[string]struct {
+		before, then []string
+		forever      bool
+		// want is what a violation says. It is empty if there is none.
+		want string
+	}{
+		"two of two":                {then: []string{take("p1.x:1", 9000), take("p2.x:1", 9000)}},
+		"three of two":              {before: []string{take("p1.x:1", 9000), take("p1.x:2", 9000)}, then: []string{take("p2.x:1", 9000)}, want: "3 permits of lock-a are in force, and there are 2"},
+		"a third, and one is over":  {before: []string{take("p1.x:1", 0), take("p1.x:2", 9000)}, then: []string{take("p2.x:1", 9000)}},
+		"three, and one is renewed": {before: []string{take("p1.x:1", 9000), take("p1.x:2", 9000), take("p1.x:3", 9000)}, then: []string{take("p1.x:3", 9999)}},
+		"one replaces another":      {before: []string{take("p1.x:1", 9000), take("p1.x:2", 9000)}, then: []string{"ZREM {lock-a}:timeout p1.x:1", take("p2.x:1", 9000)}},
+		"no TTL":                    {then: []string{"SET lock-a 1"}, want: "the key lock-a has no TTL"},
+		"no TTL after SetPermits":   {then: []string{"SET lock-a 1"}, forever: true},
+		"what has expired is left":  {then: []string{take("p1.x:1", 0)}},
+		"a permit is left":          {then: []string{take("p1.x:1:2", 9000)}, want: "the key {lock-a}:timeout is left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld("semaphore")
+			o := w.oracle
+			o.declare("lock-a", 2)
+			o.forever["lock-a"] = test.forever
+			n.run(t, append(keys, test.before...)...)
+			n.run(t, "ZADD {lock-a}:timeout 1 p1.x:9", "PEXPIRE {lock-a}:timeout 86400000")
+			o.noteGrants("lock-a")
+			n.run(t, test.then...)
+			o.checkGrants("lock-a")
+			o.checkPermits("lock-a")
+			if strings.HasSuffix(name, "is left") {
+				o.checkFree()
+			}
+			if found := strings.Join(o.violations, "\n"); (found != "") != (test.want != "") || !strings.Contains(found, test.want) {
+				t.Errorf("violations %q, want %q", found, test.want)
+			}
+		})
+	}
+}
+
+// A caller waits beside a free permit only for so long, unless one of its process wants more.
+func TestOracle_WaitsBesideAFreePermit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		free  string
+		takes int // of another caller of the process
+		want  int
+	}{
+		"a free permit":            {"1", 1, 2},
+		"none":                     {"0", 1, 0},
+		"one of them wants two":    {"1", 2, 0},
+		"there are two, and it is": {"2", 2, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld("semaphore")
+			n.run(t, "SET lock-a "+test.free+" PX 86400000")
+			for _, takes := range []int{1, test.takes} {
+				w.oracle.pending[&op{process: w.processes[0], names: []string{"lock-a"}, waits: core.WaitForever, takes: takes}] = struct{}{}
+			}
+			w.oracle.checkPermits("lock-a")
+			w.start = w.start.Add(-time.Hour) // time passes
+			w.oracle.checkWaiters()
+			if len(w.oracle.violations) != test.want {
+				t.Errorf("violations %q, want %d", w.oracle.violations, test.want)
+			}
+		})
+	}
+}
+
 // The loss of a key excuses only the violations that follow from it. For example, the loss of the
 // token counter excuses a lower token, but no lost lease.
 func TestOracle_DisturbsWhatChanged(t *testing.T) {
@@ -190,6 +266,18 @@ func TestOracle_DisturbsWhatChanged(t *testing.T) {
 		}
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s disturbs %q, want %q", key, got, want)
+		}
+	}
+}
+
+// Of a semaphore, only the loss of its permits excuses a lost lease. The numbers are restored.
+func TestOracle_DisturbedPermits(t *testing.T) {
+	t.Parallel()
+	for key, want := range map[string]bool{"lock-a": false, "{lock-a}:permits": false, "{lock-a}:timeout": true} {
+		w, _ := emptyWorld("semaphore")
+		w.oracle.damage(key)
+		if _, got := w.oracle.damagedUntil["lock-a"]; got != want {
+			t.Errorf("the loss of %s excuses a lost lease: %t, want %t", key, got, want)
 		}
 	}
 }

@@ -16,8 +16,7 @@ func isTaken(key string) bool        { return strings.HasSuffix(key, "}:timeout"
 func takenKey(name string) string    { return "{" + name + "}:timeout" }
 func declaredKey(name string) string { return "{" + name + "}:permits" }
 
-// isCounter reports whether a key has a number of permits. It holds nothing, and what is lost of it is
-// restored.
+// isCounter reports whether a key has a number of permits. It holds nothing, and is restored.
 func (o *oracle) isCounter(key string) bool {
 	name := nameOf(key)
 	return o.world.kindOf(name) == "semaphore" && (key == name || key == declaredKey(name))

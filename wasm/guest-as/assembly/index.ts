@@ -146,6 +146,7 @@ export class Header {
 // A Decision is what to do with a request. Its methods return it.
 export class Decision {
   private modeValue: i32 = -1;
+  private limitValue: i32 = 0;
   private wait: i64 = -1;
   private lease: i64 = -1;
   private status: u32 = 0;
@@ -177,10 +178,19 @@ export class Decision {
     return this;
   }
 
+  private limitBytes(): ArrayBuffer {
+    const bytes = new ArrayBuffer(4);
+    store<i32>(changetype<usize>(bytes), this.limitValue);
+    return bytes;
+  }
+
   key(key: string): Decision { return this.add(1, key); }
   mode(mode: i32): Decision { this.modeValue = mode; return this; }
   // fenced gives the holder of the lock a fencing token. It needs a single key, and readers get none.
   fenced(): Decision { return this.add(7, ""); }
+  // limit lets up to n requests with the same key in at a time, at least 2, in place of one under a lock.
+  // Beyond it they get 429. It does not go with a mode or a fencing token.
+  limit(n: i32): Decision { this.limitValue = n; return this.add(8, ""); }
   waitMs(ms: i64): Decision { this.wait = ms; return this; }
   leaseMs(ms: i64): Decision { this.lease = ms; return this; }
   title(text: string): Decision { return this.add(3, text); }
@@ -200,7 +210,7 @@ export class Decision {
     store<u32>(record, this.entries.length, 32);
     texts = [];
     for (let i = 0; i < min(this.entries.length, ENTRIES); i++) {
-      const text = String.UTF8.encode(this.entries[i]), entry = record + 36 + 12 * i;
+      const text = this.kinds[i] == 8 ? this.limitBytes() : String.UTF8.encode(this.entries[i]), entry = record + 36 + 12 * i;
       texts.push(text);
       store<u32>(entry, this.kinds[i], 0);
       store<u32>(entry, changetype<usize>(text), 4);

@@ -210,6 +210,7 @@ const PROBLEM: u32 = 4;
 const REASON: u32 = 5;
 const FIELD: u32 = 6;
 const TOKEN: u32 = 7;
+const LIMIT: u32 = 8;
 const ENTRIES: usize = 64;
 
 /// What to do with a request.
@@ -271,6 +272,12 @@ impl Decision {
     /// The holder of the lock gets a fencing token. It needs a single key, and readers get none.
     pub fn fenced(self) -> Self {
         self.with(TOKEN, "")
+    }
+
+    /// Let up to `n` requests with the same key in at a time, at least 2, in place of one under a lock.
+    /// Beyond it they get 429. It does not go with a mode or a fencing token.
+    pub fn limit(self, n: i32) -> Self {
+        self.with(LIMIT, n.to_le_bytes())
     }
 
     /// How long to wait for a held lock; 0: 409 at once.
@@ -521,6 +528,10 @@ mod tests {
         let d = Decision::lock("k").mode(Mode::Fair).fenced();
         write(&mut state.record, &d);
         assert_eq!((state.record.mode, state.record.count, state.record.entries[1][0], state.record.entries[1][2]), (1, 2, 7, 0));
+        let d = Decision::lock("k").limit(261);
+        write(&mut state.record, &d);
+        assert_eq!((state.record.mode, state.record.count, state.record.entries[1][0], state.record.entries[1][2]), (-1, 2, 8, 4));
+        assert_eq!(d.entries[1].1, [5, 1, 0, 0]);
         let d = Decision::lock("k").key("l").mode(Mode::Write).wait_ms(1).lease_ms(2);
         write(&mut state.record, &d);
         assert_eq!((state.record.action, state.record.mode, state.record.wait_ms, state.record.lease_ms, state.record.count), (0, 4, 1, 2, 2));

@@ -1,6 +1,6 @@
-// Package redisson tests reqlock against Java Redisson: locks held and waited for from both sides.
-// The tests need a JVM and Maven, so they have a build tag. make interop installs missing tools and
-// runs them.
+// Package redisson tests reqlock against Java Redisson: locks and permits held and waited for from
+// both sides. The tests need a JVM and Maven, so they have a build tag. make interop installs missing
+// tools and runs them.
 //
 // The other side is the program in peer. It is built for each version of Redisson and started for
 // each topology, and again by tests that kill it. It reads requests and writes answers, one per

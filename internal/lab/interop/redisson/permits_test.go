@@ -100,6 +100,22 @@ func (s shared) jvmWait(t *testing.T, permits int) *reply {
 	return got
 }
 
+// jvmWoken returns what a thread got that waited. It has been woken: it would try again by itself
+// only when the next permit expires.
+func (s shared) jvmWoken(t *testing.T, got *reply) string {
+	t.Helper()
+	select {
+	case <-got.done:
+	case <-time.After(watchdog / 2):
+		t.Fatal("the JVM was not woken")
+	}
+	id, err := s.peer.result(t, got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 // take takes permits for as long as the watchdog renews them.
 func (s shared) take(t *testing.T, n int) *core.Lease {
 	t.Helper()
@@ -222,10 +238,7 @@ func (topo *topology) testPermitsSeveral(t *testing.T) {
 	for _, l := range ours {
 		mustRelease(t, l)
 	}
-	got, err := s.peer.result(t, waiting)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := s.jvmWoken(t, waiting)
 	s.want(t, 5, 1)
 	s.jvm(t, "release", theirs)
 	last := s.take(t, 3)
@@ -286,10 +299,7 @@ func (topo *topology) testPermitsWakeUps(t *testing.T) {
 
 	waiting := s.jvmWait(t, 1)
 	mustRelease(t, ours)
-	id, err := s.peer.result(t, waiting)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := s.jvmWoken(t, waiting)
 	got = s.wait(t)
 	s.jvm(t, "release", id)
 	ours = hears("the JVM released a permit", got)
@@ -302,9 +312,7 @@ func (topo *topology) testPermitsWakeUps(t *testing.T) {
 	if err := s.SetPermits(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
-	if id, err = s.peer.result(t, waiting); err != nil {
-		t.Fatal(err)
-	}
+	id = s.jvmWoken(t, waiting)
 	s.want(t, 3, 0)
 	s.jvm(t, "release", id)
 	mustRelease(t, ours)
@@ -315,9 +323,7 @@ func (topo *topology) testPermitsWakeUps(t *testing.T) {
 	first.Semaphore = topo.clients(t)[0].Semaphore(first.name, 2)
 	waiting = first.jvmWait(t, 1)
 	ours = first.take(t, 1)
-	if _, err := s.peer.result(t, waiting); err != nil {
-		t.Fatal(err)
-	}
+	first.jvmWoken(t, waiting)
 	first.want(t, 2, 0)
 	mustRelease(t, ours)
 }

@@ -6,8 +6,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "an odd reply grants nothing",
 		File:    "core/internal/lua/scripts.go",
-		Old:     "if r == 1 && !c.Script.has(fenced) {",
-		New:     "if r >= 0 && !c.Script.has(fenced) {",
+		Old:     "case r == 1 && !c.Script.has(fenced):",
+		New:     "case r >= 0 && !c.Script.has(fenced):",
 		Nets:    []string{"core/internal/lua TestReadAcquire", "core TestReply_OddOnesGrantNothing"},
 	},
 	{
@@ -234,8 +234,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "a message before the refusal is not lost",
 		File:    "core/internal/claim/queue.go",
-		Old:     "w.PollAt = pollAt\n",
-		New:     "w.PollAt, w.woken = pollAt, false\n",
+		Old:     "w.PollAt, w.sure = pollAt, false\n",
+		New:     "w.PollAt, w.sure, w.woken = pollAt, false, false\n",
 		Nets:    []string{"core/internal/claim TestAsks_WokenMeanwhile", "core TestWaiting_MessageBeforeTheRefusal"},
 	},
 	{
@@ -276,8 +276,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "a waiter is offered one hold at a time",
 		File:    "core/internal/claim/queue.go",
-		Old:     "case w.state != Ready && w.state != Asleep:",
-		New:     "case w.state != Ready && w.state != Asleep && w.state != Heir:",
+		Old:     "case w.Class != Counted && w.state != Ready && w.state != Asleep:",
+		New:     "case w.Class != Counted && w.state != Ready && w.state != Asleep && w.state != Heir:",
 		Nets:    []string{"core/internal/claim TestHandTo", "core TestRelease_WaiterIsHeirOfOneHoldAtATime"},
 	},
 	{
@@ -290,8 +290,8 @@ var engineMutants = []Mutant{
 	{
 		Promise: "an heir that got nothing waits on",
 		File:    "core/internal/claim/queue.go",
-		Old:     "\tif w.state == Heir {\n\t\tw.move(Asleep)\n\t}\n}\n\n// HandedOver",
-		New:     "}\n\n// HandedOver",
+		Old:     "\t\tw.move(Asleep)\n\t\tw.sure = false\n",
+		New:     "\t\tw.sure = false\n",
 		Nets:    []string{"core/internal/claim TestHandTo", "sim"},
 	},
 	{

@@ -220,8 +220,8 @@ var scriptMutants = []Mutant{
 	{
 		Promise: "a renewal creates no hold",
 		File:    scripts + "renew.lua",
-		Old:     "local result, shortened = mine == 0 and 0",
-		New:     "call('HSET', key, ARGV[2 + i], 1)\n  mine = 1\n  local result, shortened = mine == 0 and 0",
+		Old:     "local mine = call('HEXISTS', key, ARGV[2 + i])",
+		New:     "call('HSET', key, ARGV[2 + i], 1)\n    local mine = 1",
 		Nets:    []string{"world plain/renewal"},
 		Report:  "renew: it creates a field for",
 	},
@@ -742,8 +742,8 @@ var scriptMutants = []Mutant{
 	},
 	{
 		Promise: "ForceUnlock tells the clients of the holders",
-		File:    scripts + "force_take.lua",
-		Old:     "redis.pcall('PUBLISH', prefix .. client, KEYS[1])",
+		File:    scripts + "force_tell.lua",
+		Old:     "redis.pcall('PUBLISH', prefix .. client, key)",
 		New:     "",
 		Nets:    []string{"core/internal/lua TestForceRelease_TellsClients", "core TestForceUnlock_ReachesOtherClientsAtOnce"},
 	},
