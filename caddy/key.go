@@ -90,9 +90,13 @@ func source(name string) (keyfuncs.Func, error) {
 // partsOfPath are the placeholders below the path that are not the number of a segment.
 var partsOfPath = []string{"file", "dir", "file.base", "file.ext", "file_escaped"}
 
+// kindsOfKeyfuncs are the sources of keyfuncs.ParseTemplate up to their first dot, but for path and
+// pattern, which differ here.
+var kindsOfKeyfuncs = []string{"header", "query", "cookie", "form", "json", "method", "host", "ip", "body"}
+
 func ofKeyfuncs(name string) bool {
 	kind, _, _ := strings.Cut(name, ".")
-	return slices.Contains([]string{"header", "query", "cookie", "form", "json", "method", "host", "ip", "body"}, kind)
+	return slices.Contains(kindsOfKeyfuncs, kind)
 }
 
 // delegates are the placeholders with a name in them that keyfuncs reads.

@@ -142,10 +142,33 @@ func (s *aclFixture) useEverything(t *testing.T, publish PublishMode) {
 			t.Error(err)
 		}
 	})
+	t.Run(fmt.Sprintf("latch, mode %d", publish), func(t *testing.T) {
+		t.Parallel()
+		name := fmt.Sprintf("order:latch:%d", publish)
+		mine, theirs := s.client(t, publish).CountDownLatch(name), s.client(t, publish).CountDownLatch(name)
+		mustSetCount(t, mine, 1)
+		waiter := awaitAsync(bg, theirs)
+		s.eventuallySubscribed(t, wire.LatchChannel(name))
+		mustCountDown(t, mine)
+		wantReleased(t, waiter)
+	})
 	t.Run(fmt.Sprintf("downgrade, mode %d", publish), func(t *testing.T) {
 		t.Parallel()
 		name := fmt.Sprintf("order:downgrade:%d", publish)
 		downgrade(t, s.client(t, publish).ReadWriteLock(name), s.client(t, publish).ReadWriteLock(name))
+	})
+}
+
+// eventuallySubscribed waits until a client has subscribed to a channel, plain or sharded.
+func (s *aclFixture) eventuallySubscribed(t *testing.T, channel string) {
+	t.Helper()
+	eventually(t, "a subscriber to "+channel, func() bool {
+		for _, node := range s.nodes {
+			if node.PubSubNumSub(bg, channel).Val()[channel]+node.PubSubShardNumSub(bg, channel).Val()[channel] > 0 {
+				return true
+			}
+		}
+		return false
 	})
 }
 

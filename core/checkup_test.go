@@ -98,7 +98,7 @@ func TestPing_WarnsOfPermissions(t *testing.T) {
 	}
 	found := ping("~reqlock:* " + plain)
 	if len(found) != 2 || found[0].Check != "permissions" || found[1].Check != "settings" ||
-		!strings.Contains(found[0].Finding, "fair, fenced, read/write, Once") || !strings.Contains(found[0].Change, "ACL SETUSER orders ~{reqlock:*") {
+		!strings.Contains(found[0].Finding, "fair, fenced, read/write, Once, permits, CountDownLatch") || !strings.Contains(found[0].Change, "ACL SETUSER orders ~{reqlock:*") {
 		t.Errorf("%+v", found)
 	}
 	found = ping("~reqlock:* ~{reqlock:* +info " + plain)

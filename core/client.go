@@ -23,13 +23,15 @@ import (
 // client: one for pub/sub, in a cluster with sharded channels one per master as well, and up to four
 // for commands and four for renewals, which it dials when several are under way at a time. They count
 // as PubSubStats in PoolStats. It uses no goroutine per
-// lock or waiter. Its methods may be called from any goroutine.
+// lock or waiter, and one for each latch that callers wait for. Its methods may be called from any
+// goroutine.
 type Client struct {
 	*engine
 	given      redis.UniversalClient // what New was given
 	servers    *serverIDs
 	names      *names
 	dog        *watchdog.Watchdog[*hold]
+	latches    *latches
 	address    string        // where Redis is; orders the locks of a MultiLock
 	clockWatch chan struct{} // closed when watchClock has returned
 }
@@ -114,6 +116,7 @@ func newClient(rdb redis.UniversalClient, opts Options, at func(time.Time) clock
 	c.names = newNames(eng, c.dog)
 	c.cleaner = newCleaner(eng, c.names.wake)
 	c.inbox = newInbox(eng, c.names)
+	c.latches = newLatches(eng)
 	go c.watchClock()
 	return c, nil
 }
@@ -136,16 +139,16 @@ const leastPing = time.Second
 // released and the last waiter has left.
 type Stats struct {
 	Held     int // locks held; a lock that is held several times by one owner counts once
-	Waiting  int // callers waiting in Acquire, including first attempts under way; see Options.MaxWaiting
+	Waiting  int // callers waiting in Acquire, including first attempts under way, and in Await; see Options.MaxWaiting
 	Names    int // lock names in use
-	Channels int // pub/sub channels of locks
+	Channels int // pub/sub channels of locks and latches
 	Renewals int // locks that the watchdog renews
 	Cleanups int // releases to be sent or retried in the background
 }
 
 // Stats returns the current counts.
 func (c *Client) Stats() Stats {
-	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len()}
+	s := Stats{Channels: c.hub.Len(), Renewals: c.dog.Len(), Cleanups: c.cleaner.len(), Waiting: c.latches.len()}
 	c.names.each(func(e *entry) {
 		s.Names++
 		s.Held += int(e.holds.len)

@@ -63,10 +63,10 @@ var (
 	// see Options.ReplicaAcks. A lock that was granted is released again, in the background if
 	// necessary.
 	ErrNotReplicated = redisop.ErrNotReplicated
-	// ErrWrongKind: the key in Redis is not a lock of this kind. It has another type, or it is a
-	// read/write lock and another kind was requested, or vice versa. Redis cannot tell the other
-	// kinds apart: to one of them, a lock of another is a held lock. Its own owner enters it again,
-	// except as a fenced lock if its hold has no token.
+	// ErrWrongKind: the key in Redis is not a lock of this kind, or not a latch. It has another type,
+	// or it is a read/write lock and another kind was requested, or vice versa. Redis cannot tell
+	// the other kinds apart: to one of them, a lock of another is a held lock. Its own owner enters
+	// it again, except as a fenced lock if its hold has no token.
 	ErrWrongKind = redisop.ErrWrongKind
 	// ErrMisconfigured: no retry helps until you change Redis, its permissions or the Redis
 	// client. The password is wrong, a permission is missing, TLS does not fit, or the client is
@@ -166,6 +166,19 @@ func (e *opError) Error() string {
 }
 
 func (e *opError) Unwrap() error { return e.err }
+
+// A latchError adds the operation and the latch to an error.
+type latchError struct {
+	op    string
+	latch label
+	err   error
+}
+
+func (e *latchError) Error() string {
+	return "reqlock: " + e.op + " latch " + e.latch.String() + ": " + bare(e.err)
+}
+
+func (e *latchError) Unwrap() error { return e.err }
 
 // A memberError reports a member of a MultiLock or RedLock that can never work.
 type memberError struct {

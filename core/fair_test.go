@@ -579,7 +579,8 @@ func (p *pollers) of(owner string) (its, all int) {
 // The first polls four times a second. first and last are their wire owners.
 func (fx *redisFixture) fairCrowd(t *testing.T, n int) (results <-chan acquireResult, proxy *redistest.Proxy, first, last string) {
 	t.Helper()
-	c, proxy := fx.newProxiedLocks(t, func(o *Options) { o.FairWaitTimeout = time.Second })
+	// They poll four times a second. On a slow machine the first must not be taken for dead meanwhile.
+	c, proxy := fx.newProxiedLocks(t, pollInterval(time.Second/4), func(o *Options) { o.FairWaitTimeout = 2 * patience })
 	all := []<-chan acquireResult{acquireAsync(bg, c.FairLock("a"), forever)}
 	fx.eventuallyQueueLength(t, 1) // the first here is the first there
 	for range n - 1 {

@@ -40,15 +40,17 @@ func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 type Forced struct {
 	// Owners have lost the lock, sorted.
 	Owners []string
-	// Left is how many other owners held the lock then. 0: it was free.
+	// Left is how many other owners held the lock then, or how many permits of a semaphore others had.
+	// 0: it was free.
 	Left int
 }
 
 // ForceUnlockOwners is ForceUnlock for a lock that is known by its key in Redis and by its owners,
 // such as one that package inspect has found. It takes the lock from these owners only, in one
 // step: one that acquires the lock meanwhile keeps it. Owners are as in Redis, where that of a
-// writer ends with ":write"; a writer loses its read levels as well. Options.NameMapper is not
-// applied. kindName is one of Kinds.
+// writer ends with ":write"; a writer loses its read levels as well. An owner loses all its permits
+// of a semaphore. Redisson's permits have IDs of 16 bytes, which may be given as hex digits, too.
+// Options.NameMapper is not applied. kindName is one of Kinds.
 //
 // If the reply to a try was lost and a later one does not find an owner, ForceUnlockOwners cannot
 // tell whether the owner has lost the lock or released it. It then returns an error that names the

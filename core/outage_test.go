@@ -378,7 +378,9 @@ func TestWaitForever_SeveralLocksThatCannotBeHad(t *testing.T) {
 }
 
 // Two locks of one shard fail with different errors. A caller that does not wait gets the error of
-// the lock that it asks for. They are fenced: the commands of plain locks may go out as one.
+// the lock that it asks for. They are fenced: the commands of plain locks may go out as one. Neither
+// error is one that a command is sent again for, as it is after READONLY: so the waiters are asleep
+// most of the time.
 func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -392,7 +394,7 @@ func TestOutage_ErrorOfAnotherName(t *testing.T) {
 	ctx, cancel := context.WithCancel(bg)
 	defer cancel()
 	var waiters []<-chan acquireResult
-	for name, reply := range map[string]string{first: "-READONLY of the first\r\n", second: "-OOM of the second\r\n"} {
+	for name, reply := range map[string]string{first: "-MISCONF of the first\r\n", second: "-OOM of the second\r\n"} {
 		proxy.OnEvery(func(args []string) bool {
 			return runsScript(fencedAcquireScript)(args) && slices.Contains(args, name)
 		}, redistest.ReplyWith(reply))

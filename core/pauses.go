@@ -16,6 +16,9 @@ type pauses struct {
 	// listening is how long a client without holds still listens to its own channel. A client that
 	// locks now and then need not subscribe each time.
 	listening time.Duration
+	// stray is how long a mark in Redis tells a try of a CountDown that arrives late from the first,
+	// at least.
+	stray time.Duration
 }
 
 // defaultPauses are the pauses of every client.
@@ -24,4 +27,5 @@ var defaultPauses = pauses{
 	linger:      2 * time.Millisecond,
 	absent:      7 * time.Second,
 	listening:   time.Minute,
+	stray:       time.Minute,
 }

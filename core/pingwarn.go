@@ -16,8 +16,8 @@ import (
 //   - eviction: the server may evict keys of locks (maxmemory-policy).
 //   - persistence: a restart of the server forgets locks and the counters of fencing tokens. Ping
 //     looks only if the client has been used for fenced locks.
-//   - permissions: the Redis user lacks what other kinds of locks need, such as Once. A server before
-//     Redis 7.0 does not say.
+//   - permissions: the Redis user lacks what other kinds of locks need, such as Once, or latches. A
+//     server before Redis 7.0 does not say.
 //   - settings: the user may not run INFO, so eviction and persistence are unknown.
 func (c *Client) Warnings() []Warning {
 	c.checkup.mu.Lock()

@@ -42,6 +42,13 @@ var (
 	onceCountScript   = lua.OnceCount("", "", 0, 0).Script
 	onceReleaseScript = lua.OnceRelease("", "", "", lua.Removal{}, lua.Announcement{}).Script
 
+	latchSetScript       = lua.LatchSet("", 1, lua.LatchMark{}, lua.Announcement{}).Script
+	latchCountDownScript = lua.LatchCountDown("", lua.LatchMark{}, lua.Announcement{}).Script
+	latchCountScript     = lua.LatchCount("").Script
+	latchForgetScript    = lua.LatchForget("").Script
+
+	latchScripts = []*lua.Script{latchSetScript, latchCountDownScript, latchCountScript, latchForgetScript}
+
 	permitAcquireScript = lua.AcquirePermits(&lua.Semaphore{}, "", 1, 0, lua.Declaration{}).Script
 	permitReleaseScript = lua.ReleasePermits(&lua.Semaphore{}, "", 1).Script
 	permitPassScript    = lua.PassPermits(&lua.Semaphore{}, "", "", 1, 0).Script
@@ -55,7 +62,7 @@ var (
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		fencedFairPassScript, fencedFairAcquireScript, fencedWriteAcquireScript,
 		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
-	}, slices.Concat(onceScripts, permitScripts)...)
+	}, slices.Concat(onceScripts, permitScripts, latchScripts)...)
 )
 
 // runsScript matches commands that run one of the scripts, or any script.

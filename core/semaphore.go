@@ -31,7 +31,7 @@ type Semaphore struct {
 // permits is how many permits there are. A new version of a program may have another number. It is in
 // force from the first Acquire of the client that New made last, by the clock of Redis, until
 // SetPermits sets another. So the later deployment wins, and the versions do not fight while both
-// run. If there are fewer permits than before, holders keep theirs, and nobody gets one until enough
+// run. If there are fewer permits than before, holders keep theirs, and no caller gets one until enough
 // are released. Redis keeps the number for a day after its last use.
 //
 // permits 0 leaves the number to Redis: SetPermits or a JVM has set it, for ever. Until then Acquire
@@ -80,7 +80,7 @@ func (s *Semaphore) Available(ctx context.Context) (int, error) {
 	return max(0, permits-taken), err
 }
 
-// Permits returns how many permits there are, free and taken. If nobody has taken one yet, that is the
+// Permits returns how many permits there are, free and taken. If none was taken yet, that is the
 // number given to Semaphore. Redisson: getPermits.
 func (s *Semaphore) Permits(ctx context.Context) (int, error) {
 	permits, _, err := s.count(ctx)
@@ -103,8 +103,8 @@ func (s *Semaphore) count(ctx context.Context) (permits, taken int, err error) {
 
 // SetPermits sets how many permits there are, for all clients, until it is called again or a client
 // that is newer acquires a permit with another number. From then on, Redis keeps the number for ever.
-// Holders keep their permits if there are fewer. An n below 0 is ErrInvalidOptions; with 0, nobody
-// gets a permit. Redisson: setPermits.
+// Holders keep their permits if there are fewer. An n below 0 is ErrInvalidOptions; with 0, no
+// caller gets a permit. Redisson: setPermits.
 func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 	err := s.lock.err
 	if err == nil && n < 0 {

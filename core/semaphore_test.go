@@ -146,7 +146,7 @@ func TestSemaphore_Invalid(t *testing.T) {
 	fx.rdb.Del(bg, "text")
 }
 
-// However many callers and clients there are, no more than the permits are in at a time, nobody
+// However many callers and clients there are, no more than the permits are in at a time, no caller
 // starves, and all permits are free in the end.
 func TestSemaphore_Crowd(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,51 @@ func TestReadersAndWriters(t *testing.T) {
 	}
 	if got["200 "] != 2 || got["200 rebuilt"] != 1 {
 		t.Errorf("answers %v", got)
+	}
+}
+
+// docs/locks.md
+func TestLatch(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	run := func(ctx context.Context, importPart func(context.Context) error) error {
+		imported := locks.CountDownLatch("imported:2026-11-28")
+		if _, err := imported.TrySetCount(ctx, 4); err != nil { // the first part sets it
+			return err
+		}
+		if err := importPart(ctx); err != nil {
+			return err
+		}
+		if err := imported.CountDown(ctx); err != nil { // once for each part
+			return err
+		}
+		return imported.Await(ctx) // until the count is 0, in any process
+	}
+	var done atomic.Int32
+	last := make(chan struct{})
+	results := make(chan error)
+	for i := range 4 {
+		go func() {
+			results <- run(t.Context(), func(context.Context) error {
+				if i == 3 {
+					<-last
+				}
+				done.Add(1)
+				return nil
+			})
+		}()
+	}
+	await(t, "three parts to wait", func() bool { return locks.Stats().Waiting == 3 })
+	select {
+	case err := <-results:
+		t.Fatalf("a part returned before the last: %v", err)
+	default:
+	}
+	close(last)
+	for range 4 {
+		if err := <-results; err != nil || done.Load() != 4 {
+			t.Errorf("%v, after %d parts", err, done.Load())
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ func (c Config) Validate() error {
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
 		problems = append(problems, err)
 	}
+	problems = append(problems, checkLimit(c.Limit, c.Mode, c.Fenced, c.Locker != nil)...)
 	refuse(c.Fenced && c.Mode == ModeRead && c.Policy == nil, "Fenced is set with ModeRead, but readers have no tokens; leave Fenced out, or use ModeReadWrite")
 	if len(problems) == 0 {
 		return nil
@@ -75,6 +76,25 @@ func (m Mode) check(keys int, locker, fenced bool) error {
 	return nil
 }
 
+// checkLimit reports why a limit can never work. It serves both Config and Policy.
+func checkLimit(limit int, mode Mode, fenced, locker bool) (problems []error) {
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	refuse(limit < 0, "Limit is %d; use 0 for a lock, or let 2 or more requests in at a time", limit)
+	refuse(limit == 1, "Limit is 1, which is not a lock: it has other keys in Redis, and nothing re-enters it; leave Limit out for a lock, or let 2 or more requests in at a time")
+	if limit <= 0 {
+		return problems
+	}
+	refuse(mode == ModeFair, "Mode is Fair, but permits are first come, first served only within a process; leave Mode or Limit out")
+	refuse(mode != ModeExclusive && mode != ModeFair, "Mode is %s, which is a kind of lock, and Limit makes no locks; leave Mode or Limit out", mode)
+	refuse(fenced, "the option Fenced is set, but several requests are inside at a time, so none has a token; leave Fenced or Limit out")
+	refuse(locker, "Limit is %d, but Config.Locker or Policy.Lock makes the lock; have it make a core.Semaphore, and leave Limit out", limit)
+	return problems
+}
+
 var (
 	errNoKeys      = errors.New("Policy has set neither Keys nor Lock nor Skip")
 	errKeysAndLock = errors.New("Policy has set both Keys and Lock; use one of them")
@@ -86,6 +106,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil, p.Fenced); err != nil {
 		problems = append(problems, err)
 	}
+	problems = append(problems, checkLimit(p.Limit, p.Mode, p.Fenced, g.cfg.Locker != nil || p.Lock != nil)...)
 	switch {
 	case len(p.Keys) == 0 && p.Lock == nil:
 		problems = append(problems, errNoKeys)

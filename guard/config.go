@@ -24,6 +24,14 @@ type Config struct {
 	// Policy decides everything per request.
 	Policy PolicyFunc
 
+	// Limit lets up to this many requests with the same key in at a time, at least 2, in place of
+	// one under a lock: each takes a permit of a core.Semaphore. The next one waits for WaitTime, and
+	// then gets 429. A key and its Limit make the name, so guards with the same Limit share the
+	// permits of a key, and those with another Limit count on their own. So does a new version of the
+	// program with another Limit, while both run. A request that passes two such guards takes two
+	// permits. 0: a lock. Limit does not go with Mode, Fenced and Locker.
+	Limit int
+
 	// WaitTime is how long a request waits for a held lock. 0: it gets 409 at once. Negative
 	// values, core.WaitForever among them, are refused: clients and proxies give up at some point.
 	WaitTime time.Duration
@@ -65,7 +73,9 @@ type Config struct {
 	// http.Handler: then that answers the request, in place of the handler and of ErrorHandler.
 	// Outcome.Status is its Status() int, if it has that method.
 	Locker func(r *http.Request, name string) core.Locker
-	// Name returns the name of the lock for a key. nil: "reqlock:" before the key. See Exact.
+	// Name returns the name of the lock for a key. nil: "reqlock:" before the key. See Exact. With
+	// Limit, the key begins with %limit:N:, such as %limit:5:order:42, which the key of a lock never
+	// does. So a lock and a limit of the same key have two names.
 	Name func(key string) string
 	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s.
 	RetryAfter time.Duration
@@ -144,15 +154,17 @@ type PolicyFunc func(r *http.Request, p *Policy) error
 type Policy struct {
 	// Keys has at least one key, unless Lock or Skip is set.
 	Keys []string
-	// Mode, Fenced, WaitTime and LeaseTime are those of the Config, unless the policy changes them.
+	// Mode, Fenced, Limit, WaitTime and LeaseTime are those of the Config, unless the policy changes
+	// them.
 	Mode      Mode
 	Fenced    bool
+	Limit     int
 	WaitTime  time.Duration
 	LeaseTime time.Duration
 	// Skip runs the handler without a lock.
 	Skip bool
 
-	// Lock is the lock itself, in place of Keys, Mode, Config.Name and Config.Locker. Its errors
+	// Lock is the lock itself, in place of Keys, Mode, Limit, Config.Name and Config.Locker. Its errors
 	// are treated as those of a lock of Config.Locker. nil: the lock has the name of the keys.
 	Lock core.Locker
 }

@@ -20,6 +20,7 @@ func TestValidate_Accepts(t *testing.T) {
 		"several keys": {Keys: []keyfuncs.Func{key, key}},
 		"a policy":     {Policy: func(*http.Request, *Policy) error { return nil }},
 		"no bound":     {Key: key, MaxWaiters: -1},
+		"a limit":      {Keys: []keyfuncs.Func{key, key}, Limit: 2, WaitTime: time.Second, FailOpen: true, MaxHold: time.Second, MaxWaiters: 1},
 		"everything": {
 			Key: key, WaitTime: time.Second, LeaseTime: time.Millisecond, MaxHold: time.Second, MaxWaiters: 1,
 			BufferBody: 1, Mode: ModeExclusive, Name: Exact, RetryAfter: time.Millisecond, FailOpen: true,
@@ -56,7 +57,15 @@ func TestValidate_Refuses(t *testing.T) {
 			c.Fenced, c.Locker = true, func(*http.Request, string) core.Locker { return nil }
 		}, "have it make fenced locks"},
 		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
-		"Mode and Locker":  {func(c *Config) { c.Mode, c.Locker = ModeRead, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
+		"Limit":            {func(c *Config) { c.Limit = -3 }, "Limit is -3; use 0 for a lock"},
+		"Limit 1":          {func(c *Config) { c.Limit = 1 }, "Limit is 1, which is not a lock"},
+		"Limit, ModeFair":  {func(c *Config) { c.Limit, c.Mode = 5, ModeFair }, "Mode is Fair, but permits are first come, first served only within a process"},
+		"Limit, ModeWrite": {func(c *Config) { c.Limit, c.Mode = 5, ModeWrite }, "Mode is Write, which is a kind of lock"},
+		"Limit, Fenced":    {func(c *Config) { c.Limit, c.Fenced = 5, true }, "several requests are inside at a time, so none has a token"},
+		"Limit, Locker": {func(c *Config) {
+			c.Limit, c.Locker = 5, func(*http.Request, string) core.Locker { return nil }
+		}, "have it make a core.Semaphore"},
+		"Mode and Locker": {func(c *Config) { c.Mode, c.Locker = ModeRead, func(*http.Request, string) core.Locker { return nil } }, "Mode is Read, but Config.Locker"},
 	} {
 		cfg := Config{Key: key}
 		test.change(&cfg)
@@ -72,8 +81,8 @@ func TestValidate_Refuses(t *testing.T) {
 
 func TestValidate_NamesAllProblems(t *testing.T) {
 	t.Parallel()
-	err := Config{WaitTime: -2, LeaseTime: -3, MaxHold: -4, MaxWaiters: -5, BufferBody: -6, RetryAfter: -7, Mode: 8}.Validate()
-	for _, field := range []string{"Key, Keys", "WaitTime", "LeaseTime", "MaxHold", "MaxWaiters", "BufferBody", "RetryAfter", "Mode"} {
+	err := Config{WaitTime: -2, LeaseTime: -3, MaxHold: -4, MaxWaiters: -5, BufferBody: -6, RetryAfter: -7, Mode: 8, Limit: -9}.Validate()
+	for _, field := range []string{"Key, Keys", "WaitTime", "LeaseTime", "MaxHold", "MaxWaiters", "BufferBody", "RetryAfter", "Mode", "Limit"} {
 		if !strings.Contains(err.Error(), field) {
 			t.Errorf("%q is not in %v", field, err)
 		}

@@ -12,11 +12,18 @@
 // outside the request, such as a server's BaseContext: all requests would share them, and run at
 // once.
 //
+// A permit of Config.Limit is not re-entered: each guard with a limit takes one, and so does a handler
+// that acquires the semaphore. If guards inside each other wait for different locks or limits, put
+// them in the same order on all routes. Requests that take them in two orders may wait for each other,
+// until the WaitTime of one is over.
+//
 // # What the client gets
 //
 //	lock free                          the handler's answer
 //	held, WaitTime 0                   409 urn:reqlock:problem:locked, Retry-After
 //	held, WaitTime or a deadline over  409 urn:reqlock:problem:wait-timeout, Retry-After
+//	Limit others inside, and WaitTime
+//	or a deadline over                 429 urn:reqlock:problem:limit, Retry-After
 //	client gone while waiting          nothing is run
 //	too many waiters                   503 urn:reqlock:problem:queue-full, Retry-After
 //	Redis down, slow or refusing       503 urn:reqlock:problem:backend-unavailable, Retry-After,

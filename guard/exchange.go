@@ -80,7 +80,7 @@ func isPreflight(r *http.Request) bool {
 // policy decides how the request is guarded.
 func (x *exchange) policy() (p Policy, refused error) {
 	g, r := x.g, x.r
-	p = Policy{Mode: g.cfg.Mode, Fenced: g.cfg.Fenced, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
+	p = Policy{Mode: g.cfg.Mode, Fenced: g.cfg.Fenced, Limit: g.cfg.Limit, WaitTime: g.cfg.WaitTime, LeaseTime: g.cfg.LeaseTime}
 	var err error
 	body := untracked
 	if r.Body != nil && r.Body != http.NoBody {
@@ -150,7 +150,7 @@ func (x *exchange) enter(p Policy) (entered time.Time, refused error) {
 	if errors.As(err, &x.reply) {
 		return entered, err
 	}
-	refusal := g.lockError(x.r, p.WaitTime, err)
+	refusal := g.lockError(x.r, p, err)
 	// A policy may let a request cause a lease to expire too soon, or a lock to be lost. A request
 	// whose context has ended must not begin. A replica has a primary, which may grant the lock to
 	// others.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -39,7 +40,7 @@ func (x *exchange) lockOf(p Policy) (core.Locker, error) {
 	if p.Lock != nil {
 		return p.Lock, nil
 	}
-	names := x.g.names(p.Keys)
+	names := x.g.names(p.Keys, p.Limit)
 	if len(names) == 1 {
 		return x.lockInto(&x.lock, names[0], p)
 	}
@@ -53,8 +54,12 @@ func (x *exchange) lockOf(p Policy) (core.Locker, error) {
 	return core.MultiLock(locks...), nil
 }
 
-// lockInto returns the lock of a name. It makes room that lock, unless Config.Locker has one.
+// lockInto returns the lock of a name. It makes room that lock, unless Config.Locker has one or there
+// is a limit.
 func (x *exchange) lockInto(room *core.Lock, name string, p Policy) (core.Locker, error) {
+	if p.Limit > 0 {
+		return x.g.locks.Semaphore(name, p.Limit), nil
+	}
 	if x.g.cfg.Locker == nil {
 		*room = p.Mode.lockOf(x.g.locks, x.r.Method, name, p.Fenced)
 		return room, nil
@@ -124,11 +129,18 @@ func (m Mode) lockOf(locks *core.Client, method, name string, fenced bool) core.
 // readsOnly reports whether ModeReadWrite takes the read side for a method.
 func readsOnly(method string) bool { return method == http.MethodGet || method == http.MethodHead }
 
-// names turns keys into the names of the locks, in place, sorted and each once.
-func (g *Guard) names(keys []string) []string {
+// names turns keys into the names of the locks or limits, in place, sorted and each once.
+//
+// The number of a limit is part of its name. A semaphore has one number, and guards and policies of
+// this process may want several for one key: after a change of the routes file, too.
+func (g *Guard) names(keys []string, limit int) []string {
+	part := ""
+	if limit > 0 {
+		part = "%limit:" + strconv.Itoa(limit) + ":" // no encoded key has %l
+	}
 	names := keys
 	for i, key := range keys {
-		names[i] = g.cfg.Name(encodeKey(key))
+		names[i] = g.cfg.Name(part + encodeKey(key))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

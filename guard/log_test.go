@@ -19,7 +19,7 @@ import (
 // A fault that every request meets is one line a minute.
 func TestLog_OneLineForManyRequests(t *testing.T) {
 	t.Parallel()
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	locks, err := core.New(rdb, core.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

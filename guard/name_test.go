@@ -75,12 +75,20 @@ func TestExact(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	g := &Guard{cfg: Config{Key: keyfuncs.Const("k")}.withDefaults()}
-	got := g.names([]string{"b", "a", "{b}", "b"})
+	got := g.names([]string{"b", "a", "{b}", "b"}, 0)
 	if want := []string{"reqlock:%7Bb%7D", "reqlock:a", "reqlock:b"}; !slices.Equal(got, want) {
 		t.Errorf("names = %q, want %q", got, want)
 	}
+	got = g.names([]string{"b", "a", "{b}", "b"}, 12)
+	if want := []string{"reqlock:%limit:12:%7Bb%7D", "reqlock:%limit:12:a", "reqlock:%limit:12:b"}; !slices.Equal(got, want) {
+		t.Errorf("names of limits = %q, want %q", got, want)
+	}
+	// A client may choose the key of a lock.
+	if lock, limit := g.names([]string{"%limit:12:a"}, 0), g.names([]string{"a"}, 12); slices.Equal(lock, limit) {
+		t.Errorf("a lock and a limit are both named %q", lock)
+	}
 	g = &Guard{cfg: Config{Key: keyfuncs.Const("k"), Name: func(string) string { return "one" }}.withDefaults()}
-	if got := g.names([]string{"a", "b"}); !slices.Equal(got, []string{"one"}) {
+	if got := g.names([]string{"a", "b"}, 0); !slices.Equal(got, []string{"one"}) {
 		t.Errorf("names that Config.Name makes equal: %q", got)
 	}
 }

@@ -66,6 +66,7 @@ func TestProblem_Titles(t *testing.T) {
 	t.Parallel()
 	for problem, want := range map[string]string{
 		ProblemLocked:     "Another request is in progress",
+		ProblemLimit:      "Too many requests in progress",
 		ProblemKeyMissing: "Lock key missing",
 		ProblemKeyInvalid: "Lock key invalid",
 	} {

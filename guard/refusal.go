@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/internal/request"
@@ -25,7 +24,7 @@ func (g *Guard) refusal(problem string, cause error) *Error {
 }
 
 // lockError turns an error of core, or of a Locker, into an answer.
-func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error {
+func (g *Guard) lockError(r *http.Request, p Policy, err error) *Error {
 	if own := g.ownAnswer(err); own != nil {
 		return own
 	}
@@ -34,7 +33,10 @@ func (g *Guard) lockError(r *http.Request, wait time.Duration, err error) *Error
 	cut := end != nil && errors.Is(err, end)
 	switch {
 	case errors.Is(err, core.ErrNotAcquired) && !cut, errors.Is(err, core.ErrStillHeld) && errors.Is(end, context.DeadlineExceeded):
-		if wait == 0 {
+		switch {
+		case p.Limit > 0:
+			return g.refusal(ProblemLimit, err)
+		case p.WaitTime == 0:
 			return g.refusal(ProblemLocked, err)
 		}
 		return g.refusal(ProblemWaitTimeout, err)

@@ -23,27 +23,29 @@ type ListOptions struct {
 	Prefix string
 	// Limit is how many locks List returns at most. 0: 1000. Negative values are refused.
 	Limit int
-	// Free adds names that are neither held nor queued for: records of a Once, and counters of
-	// fenced locks, which stay forever. There may be millions.
+	// Free adds names that are neither held nor queued for: records of a Once, semaphores, and
+	// counters of fenced locks, which stay forever. There may be millions.
 	Free bool
 }
 
 const defaultLimit = 1000
 
-// List returns the locks on a Redis, sorted by name, and whether there are more than Limit. rdb is
-// what core.New accepts. List refuses a client that does not fit the server, such as that of one
+// List returns the locks and semaphores on a Redis, sorted by name, and whether there are more than
+// Limit. rdb is what core.New accepts. List refuses a client that does not fit the server, such as that of one
 // node of a cluster.
 //
 // It looks at all keys by SCAN, on every master of a cluster, and reads the locks it finds in
-// pipelines: about ten commands for a lock, and two for another hash whose name has the prefix.
-// Each takes Redis less than a millisecond or so, but a Redis with millions of keys needs thousands
-// of them: give a prefix, and bound List by ctx. A lock has up to about 100 holders and 100 places
-// of its queue; Show returns more. The result is not a snapshot: a lock that is acquired or
-// released meanwhile may be missing or old.
+// pipelines: about ten commands for a lock, six for a semaphore, and two for another hash whose name
+// has the prefix. Each takes Redis less than a millisecond or so, but a Redis with millions of keys
+// needs thousands of them: give a prefix, and bound List by ctx. A lock has up to about 100 holders
+// and 100 places of its queue; Show returns more. The result is not a snapshot: a lock that is
+// acquired or released meanwhile may be missing or old.
 //
 // A hash counts as a lock if its only field is an owner of reqlock, such as web-1.4242.k3j9x2ab:7,
 // or of Redisson, which begins with a UUID, and its value is a count; or if it is a read/write lock
-// with such owners. Redisson's getMultiLock(group, values) and semaphores are left out.
+// with such owners. Redisson's getMultiLock(group, values) is left out, and so is its RSemaphore: it
+// is a number without holders. If a lock and a semaphore have the same name, the lock is listed
+// while it is held.
 func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (locks []Lock, more bool, err error) {
 	if opts.Limit < 0 {
 		return nil, false, fmt.Errorf("reqlock: inspect.ListOptions.Limit is %d; use 0 for %d, or a positive number",
@@ -111,33 +113,60 @@ func (s *scan) run(ctx context.Context) error {
 // before a key that it shares with the same name without braces; see core.NameOf.
 func (s *scan) node(ctx context.Context, node redis.Cmdable) error {
 	p := core.KeyPatternsOf(s.opts.Prefix)
-	if err := s.keys(ctx, node, p.Lock, "hash", lockName); err != nil {
-		return err
+	for _, f := range []finder{
+		{p.Lock, "hash", lockName, s.reader.read, false},
+		{p.Queue, "list", core.NameOf, s.reader.read, false},
+		{p.Taken, "zset", takenName, s.reader.readSemaphores, false},
+		{p.Tokens, "string", core.NameOf, s.reader.read, true},
+		{p.Record, "hash", core.NameOf, s.reader.read, true},
+		{p.Declared, "string", declaredName, s.reader.readSemaphores, true},
+	} {
+		if f.free && !s.opts.Free {
+			continue
+		}
+		if err := s.keys(ctx, node, f); err != nil {
+			return err
+		}
 	}
-	if err := s.keys(ctx, node, p.Queue, "list", core.NameOf); err != nil || !s.opts.Free {
-		return err
-	}
-	if err := s.keys(ctx, node, p.Tokens, "string", core.NameOf); err != nil {
-		return err
-	}
-	return s.keys(ctx, node, p.Record, "hash", core.NameOf)
+	return nil
+}
+
+// A finder finds locks by one of their keys.
+type finder struct {
+	// pattern and kind are those of the key.
+	pattern, kind string
+	nameOf        func(key string) (name string, ok bool)
+	// read returns the locks with these names, nil for a name without a lock.
+	read func(ctx context.Context, node redis.Cmdable, names []string) ([]*Lock, error)
+	// free says that it finds only those that no one holds.
+	free bool
 }
 
 // lockName returns the name of the lock with this hash, if it is the hash of a lock.
 func lockName(key string) (string, bool) {
-	_, other := core.NameOf(key)
-	return key, !other
+	name, ok := core.NameOf(key)
+	return key, !ok || core.KeysOf(name).Record != key
+}
+
+func takenName(key string) (string, bool) {
+	name, ok := core.NameOf(key)
+	return name, ok && core.KeysOf(name).Taken == key
+}
+
+func declaredName(key string) (string, bool) {
+	name, ok := core.NameOf(key)
+	return name, ok && core.KeysOf(name).Declared == key
 }
 
 // keys reads the locks whose keys match a pattern.
-func (s *scan) keys(ctx context.Context, node redis.Cmdable, pattern, kind string, nameOf func(string) (string, bool)) error {
+func (s *scan) keys(ctx context.Context, node redis.Cmdable, f finder) error {
 	for cursor := uint64(0); ; {
-		keys, next, err := node.ScanType(ctx, cursor, pattern, scanCount, kind).Result()
+		keys, next, err := node.ScanType(ctx, cursor, f.pattern, scanCount, f.kind).Result()
 		if err != nil {
 			return err
 		}
-		for names := range slices.Chunk(s.fresh(keys, nameOf), chunk) {
-			locks, err := s.reader.read(ctx, node, names)
+		for names := range slices.Chunk(s.fresh(keys, f.nameOf), chunk) {
+			locks, err := f.read(ctx, node, names)
 			if err != nil {
 				return err
 			}
@@ -151,13 +180,15 @@ func (s *scan) keys(ctx context.Context, node redis.Cmdable, pattern, kind strin
 	}
 }
 
-// fresh returns the names of keys that have the prefix and have not been read yet.
+// fresh returns the names of keys that may have the prefix and have not been read yet. A semaphore
+// may have its name in braces.
 func (s *scan) fresh(keys []string, nameOf func(string) (string, bool)) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range keys {
 		name, ok := nameOf(key)
-		if !ok || !strings.HasPrefix(name, s.opts.Prefix) || s.seen[name] || s.seen["{"+name+"}"] {
+		braced := "{" + name + "}"
+		if !ok || !s.hasPrefix(name) && !s.hasPrefix(braced) || s.seen[name] || s.seen[braced] {
 			continue
 		}
 		s.seen[name] = true
@@ -166,13 +197,15 @@ func (s *scan) fresh(keys []string, nameOf func(string) (string, bool)) (names [
 	return names
 }
 
+func (s *scan) hasPrefix(name string) bool { return strings.HasPrefix(name, s.opts.Prefix) }
+
 // add reports whether there are enough locks now. It forgets names that are none: there may be
 // millions.
 func (s *scan) add(names []string, locks []*Lock) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, l := range locks {
-		if l != nil && (s.opts.Free || l.Held() || len(l.Queue) > 0) {
+		if l != nil && s.hasPrefix(l.Name) && (s.opts.Free || l.Held() || len(l.Queue) > 0) {
 			s.locks = append(s.locks, *l)
 		} else {
 			delete(s.seen, names[i])

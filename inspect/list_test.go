@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,6 +126,9 @@ var sites = map[string]func(t *testing.T) redis.UniversalClient{
 func describe(l *Lock) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", l.Name, l.Kind)
+	if s := l.Semaphore; s != nil {
+		fmt.Fprintf(&b, " %d of %d, %d free", s.Taken, s.Permits, s.Free)
+	}
 	for _, h := range l.Holders {
 		fmt.Fprintf(&b, " %s=%d", masked(h.Client, h.Owner), h.Count)
 		if h.Expired {
@@ -152,9 +156,10 @@ func describe(l *Lock) string {
 	return b.String()
 }
 
-// masked returns the process of an owner, and its suffix if it writes.
+// masked returns the process of an owner, and its suffix if it writes. If the process is unknown, it
+// is the beginning of the owner.
 func masked(client, owner string) string {
-	process, _, _ := strings.Cut(client, ".")
+	process, _, _ := strings.Cut(cmp.Or(client, owner[:min(len(owner), 8)]), ".")
 	if strings.HasSuffix(owner, ":write") {
 		process += ":write"
 	}

@@ -45,7 +45,10 @@ func countListeners(ctx context.Context, rdb redisclient.Client, locks []Lock) e
 // channels returns the channels that wake waiters for the lock.
 func (l *Lock) channels() []string {
 	keys := core.KeysOf(l.Name)
-	if l.Kind == "read" || l.Kind == "write" {
+	switch {
+	case l.Semaphore != nil:
+		return []string{keys.PermitChannel}
+	case l.Kind == "read" || l.Kind == "write":
 		return []string{keys.ReadWriteChannel}
 	}
 	channels := []string{keys.Channel}

@@ -10,8 +10,8 @@ type Listing struct {
 	Truncated bool `json:"truncated"`
 }
 
-// A Lock is what Redis, and this process, know about one lock. Its JSON is what the page, the
-// command and the admin endpoint of Caddy print. Durations are in milliseconds.
+// A Lock is what Redis, and this process, know about one lock or semaphore. Its JSON is what the
+// page, the command and the admin endpoint of Caddy print. Durations are in milliseconds.
 type Lock struct {
 	// Name is the name in Redis, so after a NameMapper.
 	Name string `json:"name"`
@@ -20,7 +20,8 @@ type Lock struct {
 	// with a counter of tokens, which may be a fair lock without waiters. Fair and read/write locks
 	// keep their kind if they have a counter, and have a Token.
 	Kind string `json:"kind"`
-	// TTL is 0 if the lock is not held. -1: it is held forever, which no lock should be.
+	// TTL is 0 if the lock is not held. -1: it is held forever, which no lock should be. Of a
+	// semaphore it is the longest TTL of a holder.
 	TTL int64 `json:"ttl_ms"`
 	// Listeners is how many clients wait for the release message. -1: Redis does not permit this
 	// user to count them.
@@ -32,9 +33,12 @@ type Lock struct {
 	// Token is the last fencing token drawn.
 	Token  uint64  `json:"token,omitempty"`
 	Record *Record `json:"record,omitempty"`
+	// Semaphore is nil for a lock. Its fields stand beside the others in the JSON.
+	*Semaphore
 
 	// MoreHolders and MoreQueue count the holders and waiters that were left out because there are
-	// too many. The first is an estimate: it includes readers whose time is over.
+	// too many. The first is an estimate: it includes readers whose time is over, and of a semaphore
+	// it counts permits.
 	MoreHolders int64 `json:"more_holders,omitempty"`
 	MoreQueue   int64 `json:"more_queue,omitempty"`
 }
@@ -44,13 +48,16 @@ func (l *Lock) Held() bool { return len(l.Holders) > 0 }
 
 // A Holder is one owner that holds a lock.
 type Holder struct {
-	// Owner is the field in Redis. It ends with ":write" for a writer.
+	// Owner is the field in Redis. It ends with ":write" for a writer. Redisson's ID of a permit is
+	// shown in hex digits.
 	Owner string `json:"owner"`
-	// Client is the part of Owner that names the process.
+	// Client is the part of Owner that names the process. It is empty if Redisson has the permit: its
+	// ID does not tell.
 	Client string `json:"client"`
-	// Count is how often the owner has entered the lock.
+	// Count is how often the owner has entered the lock, or how many permits of a semaphore it has.
 	Count int64 `json:"count"`
-	// TTL is the time left for a reader. Other holders have the TTL of the lock.
+	// TTL is the time left for a reader, and for an owner of permits, where -1 is forever. Other
+	// holders have the TTL of the lock.
 	TTL int64 `json:"ttl_ms,omitempty"`
 	// Expired is true for a reader whose TTL is over. It holds the lock no longer, but its field
 	// keeps writers out until the other readers have left.

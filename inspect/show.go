@@ -15,10 +15,11 @@ import (
 // ErrNotFound is returned by Show if Redis has nothing about a name.
 var ErrNotFound = errors.New("reqlock: no such lock")
 
-// Show returns one lock, with up to about 1000 holders and 1000 places of its queue. The name is as
-// in Redis, so after a NameMapper. A lock that is not held is returned as well if it has left
-// anything in Redis: a queue, a record, a counter of tokens. The error matches ErrNotFound if there
-// is nothing, and says so if the name belongs to something else.
+// Show returns one lock or semaphore, with up to about 1000 holders and 1000 places of its queue. The
+// name is as in Redis, so after a NameMapper. A lock that is not held is returned as well if it has
+// left anything in Redis: a queue, a record, a counter of tokens, a number of permits. The error
+// matches ErrNotFound if there is nothing, and says so if the name belongs to something else. A
+// semaphore of Redisson that no one uses is a number in Redis like any other, so it is not found.
 func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, error) {
 	conn, err := connection(ctx, rdb)
 	if err != nil {
@@ -29,18 +30,38 @@ func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, e
 	if err != nil {
 		return nil, failed("show a lock", err)
 	}
-	locks, err := r.read(ctx, node, []string{name})
+	found, err := r.find(ctx, node, name)
 	if err != nil {
 		return nil, failed("show a lock", err)
 	}
-	if locks[0] == nil {
+	if found == nil {
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
-	one := []Lock{*locks[0]}
+	one := []Lock{*found}
 	if err := countListeners(ctx, conn, one); err != nil {
 		return nil, failed("show a lock", err)
 	}
 	return &one[0], nil
+}
+
+// find returns the lock of a name, or its semaphore if no one holds a lock.
+func (r *reader) find(ctx context.Context, node redis.Cmdable, name string) (*Lock, error) {
+	var lock *Lock
+	locks, err := r.read(ctx, node, []string{name})
+	if err == nil {
+		lock = locks[0]
+	}
+	if err != nil && !errors.Is(err, ErrNotFound) || lock != nil && lock.Held() {
+		return lock, err
+	}
+	semaphores, failure := r.readSemaphores(ctx, node, []string{name})
+	switch {
+	case failure != nil:
+		return nil, failure
+	case semaphores[0] != nil && (lock == nil || semaphores[0].Held()):
+		return semaphores[0], nil
+	}
+	return lock, err
 }
 
 // connection returns the client in rdb, if it fits the server.

@@ -18,6 +18,13 @@ type question struct {
 	Lock   *Lock
 	Error  string
 	Reason string
+	// chosen are the owners that an earlier answer named. nil: there was none.
+	chosen []string
+}
+
+// Chosen reports whether permits shall be taken from an owner: from all, unless an answer says so.
+func (q question) Chosen(owner string) bool {
+	return q.chosen == nil || slices.Contains(q.chosen, owner)
 }
 
 // longestReason bounds what the log gets, in bytes.
@@ -73,15 +80,18 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 	shown := r.PostForm["owner"]
 	q := question{Lock: lock, Reason: strings.ToValidUTF8(reason[:min(len(reason), longestReason)], "")}
 	switch {
+	case lock.Semaphore != nil && lock.Held() && len(shown) == 0:
+		q.Error = "Choose whose permits to take."
 	case !slices.ContainsFunc(lock.Holders, func(o Holder) bool { return slices.Contains(shown, o.Owner) }):
 		h.askAgain(w, q)
 		return
 	case reason == "":
 		q.Error = "Say why, for the log."
-		h.ask(w, http.StatusUnprocessableEntity, q)
-		return
 	case len(reason) > longestReason:
 		q.Error = "Say it in fewer words."
+	}
+	if q.Error != "" {
+		q.chosen = append([]string{}, shown...)
 		h.ask(w, http.StatusUnprocessableEntity, q)
 		return
 	}
@@ -101,13 +111,16 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 		h.askAgain(w, q)
 		return
 	}
-	redirect(w, "./?"+noteOf(name, forced).query())
+	redirect(w, "./?"+noteOf(lock, forced).query())
 }
 
 // askAgain answers a form whose owners do not hold the lock.
 func (h *handler) askAgain(w http.ResponseWriter, q question) {
 	q.Error = "The holder has changed since you were asked: the lock is not held now."
-	if q.Lock.Held() {
+	switch {
+	case q.Lock.Semaphore != nil:
+		q.Error = "The holders have changed since you were asked: those that you chose have no permits now. Look again before you unlock."
+	case q.Lock.Held():
 		q.Error = "The holder has changed since you were asked: the lock is held by another owner by now, " +
 			q.Lock.Holders[0].Owner + ". Look again before you unlock."
 	}
@@ -117,29 +130,32 @@ func (h *handler) askAgain(w http.ResponseWriter, q question) {
 // A note says what an unlock has done. It travels in the URL of the page that follows.
 type note struct {
 	Name string
+	// Permits is true if they lost permits of a semaphore.
+	Permits bool
 	// Owners are the first few that lost the lock.
 	Owners []string
 	// More is how many others lost it.
 	More int
-	// Left is how many owners hold it still.
+	// Left is how many owners hold it still, or how many permits others have.
 	Left int
 }
 
 // mostNoted is how many owners a note names.
 const mostNoted = 3
 
-func noteOf(name string, forced core.Forced) note {
-	n := note{Name: name, Owners: forced.Owners[:min(len(forced.Owners), mostNoted)], Left: forced.Left}
+func noteOf(l *Lock, forced core.Forced) note {
+	n := note{Name: l.Name, Permits: l.Semaphore != nil, Owners: forced.Owners[:min(len(forced.Owners), mostNoted)], Left: forced.Left}
 	n.More = len(forced.Owners) - len(n.Owners)
 	return n
 }
 
 func (n note) query() string {
 	return url.Values{
-		"freed": {n.Name},
-		"owner": n.Owners,
-		"more":  {strconv.Itoa(n.More)},
-		"left":  {strconv.Itoa(n.Left)},
+		"freed":   {n.Name},
+		"permits": {strconv.FormatBool(n.Permits)},
+		"owner":   n.Owners,
+		"more":    {strconv.Itoa(n.More)},
+		"left":    {strconv.Itoa(n.Left)},
 	}.Encode()
 }
 
@@ -149,7 +165,7 @@ func readNote(q url.Values) *note {
 		return nil
 	}
 	owners := q["owner"]
-	n := &note{Name: q.Get("freed"), Owners: owners[:min(len(owners), mostNoted)]}
+	n := &note{Name: q.Get("freed"), Permits: q.Get("permits") == "true", Owners: owners[:min(len(owners), mostNoted)]}
 	n.More, _ = strconv.Atoi(q.Get("more"))
 	n.Left, _ = strconv.Atoi(q.Get("left"))
 	return n

@@ -211,18 +211,23 @@ func addHolds(locks []Lock, holds []core.Hold, alone bool) []Lock {
 	for i := range locks {
 		byName[locks[i].Name] = &locks[i]
 	}
-	var added []Lock
+	var added []*Lock
 	for _, hold := range holds {
 		field := hold.Owner
 		if hold.Kind == "write" {
 			field += ":write"
 		}
 		l := byName[hold.Key]
-		if l == nil {
-			if alone {
-				added = append(added, ownLock(hold, field))
-			}
+		switch {
+		case l == nil && !alone:
 			continue
+		case l == nil || alone && l.Kind != hold.Kind:
+			l = &Lock{Name: hold.Key, Kind: hold.Kind, Listeners: -1, Token: hold.Token}
+			byName[hold.Key] = l
+			added = append(added, l)
+		}
+		if alone {
+			l.addOwn(hold, field)
 		}
 		for i := range l.Holders {
 			if o := &l.Holders[i]; o.Owner == field {
@@ -233,17 +238,23 @@ func addHolds(locks []Lock, holds []core.Hold, alone bool) []Lock {
 			}
 		}
 	}
-	locks = append(locks, added...)
+	for _, l := range added {
+		locks = append(locks, *l)
+	}
 	slices.SortStableFunc(locks, func(a, b Lock) int { return strings.Compare(a.Name, b.Name) })
 	return locks
 }
 
-// ownLock is a lock as far as this process knows it.
-func ownLock(hold core.Hold, field string) Lock {
+// addOwn adds a hold to a lock as far as this process knows it.
+func (l *Lock) addOwn(hold core.Hold, field string) {
 	client, _ := core.ClientOf(field)
 	o := Holder{Owner: field, Client: client, Count: int64(hold.Count)}
-	o.annotate(hold)
-	return Lock{Name: hold.Key, Kind: hold.Kind, TTL: hold.Remaining.Milliseconds(), Listeners: -1, Holders: []Holder{o}, Token: hold.Token}
+	left := hold.Remaining.Milliseconds()
+	if hold.Kind == "semaphore" {
+		o.TTL = left
+	}
+	l.TTL = max(l.TTL, left)
+	l.Holders = append(l.Holders, o)
 }
 
 func (o *Holder) annotate(hold core.Hold) {
@@ -256,15 +267,19 @@ const usualLease = 30 * time.Second
 
 // countWaits adds up who waits for each lock, and then keeps the first of them.
 func (v *view) countWaits() {
-	here := make(map[string]int)
+	type place struct {
+		name    string
+		permits bool // A lock may have the name of a semaphore.
+	}
+	here := make(map[place]int)
 	for _, w := range v.Waits {
 		if w.Kind != "fair" { // those are in the queue of Redis
-			here[w.Key]++
+			here[place{w.Key, w.Kind == "semaphore"}]++
 		}
 	}
 	for i := range v.Locks {
 		l := &v.Locks[i]
-		l.Waiting = here[l.Name] + len(l.Queue) + int(l.MoreQueue)
+		l.Waiting = here[place{l.Name, l.Kind == "semaphore"}] + len(l.Queue) + int(l.MoreQueue)
 		l.Share = int(min(100, max(0, l.TTL*100/usualLease.Milliseconds())))
 	}
 	if v.MoreWaits = len(v.Waits) - mostWaits; v.MoreWaits > 0 {

@@ -55,6 +55,7 @@ func wholeSuite() []scenario {
 		budgets,
 		decisions,
 		modes,
+		limits,
 		failOpen,
 		servers,
 		processes,

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -196,6 +198,119 @@ func TestUnlock(t *testing.T) {
 	}
 }
 
+// With --owner, unlock takes a lock from one of its readers, and the permits of one holder. A permit
+// of Redisson is named by the hex digits that show prints. Without it, all permits are taken.
+func TestUnlock_Owner(t *testing.T) {
+	t.Parallel()
+	const raw, digits = "\x00\xff\r\n:{}%\x7f\x80ABCDEF", "00ff0d0a3a7b7d257f80414243444546"
+	for where, start := range topologies {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			rdb, url := start(t)
+			at := call{redis: url}
+			locks := newLocks(t, rdb, "web-1.4242")
+			known := make(map[string]bool)
+			newOwner := func() (owner string) {
+				for _, h := range locks.Holds() {
+					if !known[h.Owner] {
+						owner, known[h.Owner] = h.Owner, true
+					}
+				}
+				return owner
+			}
+			lost := func(lease *core.Lease) {
+				t.Helper()
+				select {
+				case <-lease.Done():
+				case <-time.After(20 * time.Second):
+					t.Error("the holder does not learn it")
+				}
+			}
+
+			reader := hold(t, locks.ReadWriteLock("read").Read())
+			readOwner := newOwner()
+			other := hold(t, locks.ReadWriteLock("read").Read())
+			newOwner()
+			at.want(t, notHeld, words("unlock read --yes --reason test --owner "+web2+":1"), "read is not held by "+web2+":1")
+			at.want(t, done, words("unlock read --yes --reason test --owner "+readOwner), "read is not free: it was taken from web-1.4242.", "1 other owner holds it still")
+			lost(reader)
+
+			exports := locks.Semaphore("export", 5)
+			one := hold(t, exports)
+			oneOwner := newOwner()
+			two, err := exports.AcquireN(t.Context(), 2, core.AcquireOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			twoOwner := newOwner()
+			if err := errors.Join(rdb.ZAdd(t.Context(), core.KeysOf("export").Taken, redis.Z{Score: 922337203685477, Member: raw}).Err(),
+				rdb.Decr(t.Context(), "export").Err()); err != nil {
+				t.Fatal(err)
+			}
+			at.want(t, done, words("ls export"), "export semaphore never", "4 of 5")
+			at.want(t, done, words("show export"), "4 of 5 permits taken, 1 free", digits+" Redisson 1 never", twoOwner+" host web-1, pid 4242 2 in ")
+			call{redis: url, answer: strings.NewReader("no\n")}.want(t, notHeld, words("unlock export --reason test --owner "+digits),
+				"export (semaphore) is held by Redisson and never expires.", "export is still held")
+			r := at.want(t, done, words("unlock export --yes --reason test --owner "+digits), "Redisson has lost its permits of export; others have 3 permits",
+				"kind=semaphore", "holders="+digits, "taken="+digits, "left=3")
+			if strings.Contains(r.err, oneOwner) {
+				t.Errorf("the audit names another holder: %s", r.err)
+			}
+			at.want(t, notHeld, words("unlock export --yes --reason test --owner "+digits), "export is not held by "+digits)
+			r = at.want(t, done, words("unlock export --yes --json --reason test --owner "+twoOwner))
+			var printed audit
+			if err := json.Unmarshal([]byte(r.out), &printed); err != nil || len(printed.Holders) != 1 || printed.Taken[0] != printed.Holders[0] || printed.Left != 1 ||
+				len(printed.Lock.Holders) != 2 || printed.Lock.Taken != 3 || printed.Lock.Permits != 5 {
+				t.Errorf("%s: %v", r.out, err)
+			}
+			lost(two)
+			if one.Err() != nil || other.Err() != nil {
+				t.Errorf("others have lost theirs: %v, %v", one.Err(), other.Err())
+			}
+
+			again := hold(t, exports)
+			at.want(t, done, words("unlock export --yes --reason test"), "export is free; it was held by web-1.4242.", "left=0")
+			lost(one)
+			lost(again)
+			at.want(t, done, words("show export"), "all free: 5 permits")
+			at.want(t, notHeld, words("unlock export --yes --reason test"), "export is not held")
+			if err := other.Release(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Between the look and the unlock, the holder that was named releases its permit.
+func TestUnlock_OwnerLeaves(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	fill(t, rdb)
+	release := func() { rdb.ZRem(t.Context(), core.KeysOf("export:xls").Taken, web1+":15") }
+	call{redis: srv.URL(), answer: answer(release)}.want(t, notHeld, words("unlock export:xls --reason test --owner "+web1+":15"),
+		"export:xls is not held by "+web1+":15 any more", "freed=false", "left=1")
+}
+
+// A holder that show does not list because there are too many can be named, too.
+func TestUnlock_OwnerAmongMany(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	pipe := rdb.Pipeline()
+	for i := range 1100 {
+		pipe.ZAdd(t.Context(), core.KeysOf("export").Taken, redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli() + int64(i)), Member: fmt.Sprint(web1, ":", i)})
+	}
+	pipe.Set(t.Context(), "export", 0, 0)
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := call{redis: srv.URL()}
+	at.want(t, done, words("show export"), "and others, with 100 permits")
+	at.want(t, done, words("unlock export --yes --reason test --owner "+web1+":1099"), web1+" has lost its permits of export; others have 1099 permits")
+	at.want(t, notHeld, words("unlock export --yes --reason test --owner "+web1+":1099"), "export is not held by "+web1+":1099 any more")
+}
+
 // A hash of another program is no lock, though it has one field with a number and a TTL.
 func TestUnlock_OtherHash(t *testing.T) {
 	t.Parallel()
@@ -368,6 +483,11 @@ func TestDoctor(t *testing.T) {
 	good := redistest.Start(t, "appendonly yes", "maxmemory 500mb")
 	evicts := redistest.Start(t, "maxmemory 500mb", "maxmemory-policy allkeys-lru")
 	lazy := redistest.Start(t, "maxmemory-policy volatile-ttl")
+	// Redisson gives permits for ever unless it is asked for a lease, so that is no fault.
+	if err := errors.Join(lazy.Client(t).Set(t.Context(), "export", 0, 0).Err(), lazy.Client(t).ZAdd(t.Context(), core.KeysOf("export").Taken,
+		redis.Z{Score: 922337203685477, Member: "\x00\xff\r\n:{}%\x7f\x80ABCDEF"}).Err()); err != nil {
+		t.Fatal(err)
+	}
 	lacking := redistest.Start(t, `rename-command LPOS ""`)
 	stuck := redistest.Start(t)
 	if err := stuck.Client(t).HSet(t.Context(), "order:42", jvm+":1", 1).Err(); err != nil {
@@ -381,7 +501,7 @@ func TestDoctor(t *testing.T) {
 		"good": {good.URL(), done, []string{"ok    eviction     maxmemory-policy noeviction", "ok    persistence  append-only file",
 			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks", "!warn"}},
 		"evicts":      {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "fencing tokens first", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
-		"lazy":        {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence"}},
+		"lazy":        {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence", "ok    stuck        1 lock held"}},
 		"lacking":     {lacking.URL(), redisFailed, []string{"fail  locks", "lacks commands that locks need: LPOS (for fair)", "use Redis 6.2"}},
 		"stuck":       {stuck.URL(), redisFailed, []string{"fail  stuck", "1 lock held without a TTL, so forever: order:42", "reqlock unlock"}},
 		"master":      {replicas.Master.URL(), done, []string{"ok    replication  1 replica; a failover may lose"}},
@@ -473,6 +593,7 @@ func TestACL(t *testing.T) {
 	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")
 	reader.want(t, done, words("show order:44"), "2 waiters")
+	reader.want(t, done, words("show export:pdf"), "3 of 5 permits taken")
 	reader.want(t, redisFailed, words("unlock order:42 --yes --reason test"), "NOPERM")
 	// The operator of docs/commands.md may unlock.
 	operator := user("operator", words2(aclRules(t, "commands.md", "operator"))...)
@@ -480,6 +601,10 @@ func TestACL(t *testing.T) {
 	operator.want(t, done, words("unlock order:44 --yes --reason test"), "order:44 is free")
 	operator.want(t, done, words("unlock order:45 --yes --reason test"), "order:45 is free")
 	operator.want(t, done, words("unlock order:48 --yes --reason test"), "order:48 is free")
+	operator.want(t, done, words("unlock export:xls --yes --reason test"), "export:xls is free")
+	if free := rdb.Get(t.Context(), "export:xls").Val(); free != "1" {
+		t.Errorf("%s permits are free, want 1", free)
+	}
 	operator.want(t, done, words("doctor"), "ok    locks", "!unknown", "!fail ")
 	// Redis denies a command within a script in other words.
 	limited := user("limited", words2(aclRules(t, "commands.md", "operator")+" -hdel -del")...)
@@ -636,6 +761,14 @@ func TestWatch_Text(t *testing.T) {
 	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.Local)
 	lock := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web1 + ":1", Client: web1, Count: 1}}}
 	passed := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 1}}}
+	// A permit more, one less, all of them, and fewer permits.
+	permits := func(most int64, owners ...string) inspect.Lock {
+		l := inspect.Lock{Name: "export", Kind: "semaphore", Semaphore: &inspect.Semaphore{Permits: most, Taken: int64(len(owners)), Free: most - int64(len(owners))}}
+		for _, o := range owners {
+			l.Holders = append(l.Holders, inspect.Holder{Owner: o + ":1", Client: o, Count: 1})
+		}
+		return l
+	}
 	awaited := passed
 	awaited.Listeners, awaited.Holders = 2, []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 3}}
 	for _, p := range []picture{
@@ -651,6 +784,12 @@ func TestWatch_Text(t *testing.T) {
 		{at: at, locks: []inspect.Lock{lock}, more: true},
 		{at: at, locks: []inspect.Lock{lock}, more: true},
 		{at: at, locks: []inspect.Lock{lock}},
+		{at: at, locks: []inspect.Lock{permits(3, web1)}},
+		{at: at, locks: []inspect.Lock{permits(3, web1, web2)}},
+		{at: at, locks: []inspect.Lock{permits(3, web1, web2)}},
+		{at: at, locks: []inspect.Lock{permits(2, web1, web2)}},
+		{at: at, locks: []inspect.Lock{permits(2, web2)}},
+		{at: at},
 	} {
 		v.show(p)
 	}

@@ -80,6 +80,16 @@ func TestDocumentation(t *testing.T) {
 	for range 2 {
 		listen(t, srv.Client(t), core.KeysOf("reqlock:order:42").Channel)
 	}
+	export, expiry := core.KeysOf("reqlock:export"), time.Now().Add(time.Hour).UnixMilli()
+	for _, args := range [][]any{
+		{"SET", export.Lock, 2},
+		{"SET", export.Declared, "5 1764345600000"},
+		{"ZADD", export.Taken, expiry, web1 + ":14", expiry, web1 + ":14:2", 922337203685477, "\x00\xff\r\n:{}%\x7f\x80ABCDEF"},
+	} {
+		if err := rdb.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	commands := documentation(t)
 	if len(commands) < 9 {
 		t.Fatalf("only %d commands found", len(commands))

@@ -265,7 +265,7 @@ func reading(ctx context.Context, s *session, rdb *client) finding {
 	}
 	var forever []string
 	for i := range locks {
-		if locks[i].TTL < 0 {
+		if locks[i].TTL < 0 && locks[i].Semaphore == nil { // Redisson gives permits for ever, unless it is asked for a lease.
 			forever = append(forever, printable(locks[i].Name))
 		}
 	}

@@ -54,6 +54,17 @@ func fill(t *testing.T, rdb *redis.Client) {
 	do("SET", core.KeysOf("order:50").Tokens, 1)
 	hold("order:\x1b[31mred", web1+":13", 1)
 	do("SET", "order:other", "a key of another program")
+	expiry := time.Now().Add(4*time.Hour + 59*time.Second).UnixMilli()
+	do("SET", "export:pdf", 2)
+	do("SET", core.KeysOf("export:pdf").Declared, "5 1764345600000")
+	do("ZADD", core.KeysOf("export:pdf").Taken, expiry, web1+":14", expiry, web1+":14:2", 922337203685477, "\x00\xff\r\n:{}%\x7f\x80ABCDEF", 1, web2+":5")
+	do("DECR", "export:pdf") // the permit that has expired is taken until the next acquire
+	do("SET", "export:csv", 4)
+	do("SET", core.KeysOf("export:csv").Declared, "4 1764345600000")
+	do("SET", "export:xls", -1)
+	do("SET", core.KeysOf("export:xls").Declared, "1 1764345600000")
+	do("ZADD", core.KeysOf("export:xls").Taken, expiry, web1+":15", expiry, web2+":6")
+	do("ZADD", core.KeysOf("export:old").Taken, expiry, web1+":16")
 }
 
 func TestGolden(t *testing.T) {
@@ -82,6 +93,13 @@ func TestGolden(t *testing.T) {
 		"show_once":   {pipe, "show order:49"},
 		"show_free":   {pipe, "show order:50"},
 		"show_json":   {pipe, "show --json order:45"},
+
+		"ls_semaphores":          {pipe, "ls export: --free"},
+		"ls_semaphores_json":     {pipe, "ls export:pdf --json"},
+		"show_semaphore":         {pipe, "show export:pdf"},
+		"show_semaphore_free":    {pipe, "show export:csv"},
+		"show_semaphore_lowered": {pipe, "show export:xls"},
+		"show_semaphore_unknown": {pipe, "show export:old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -10,20 +10,21 @@ import (
 var entries = []*entry{
 	{name: "ls", args: " [PREFIX] ", most: 1, new: func() command { return new(list) },
 		summary: "list locks: who holds them, for how long, who waits",
-		long: `Lists the locks whose names begin with PREFIX: those that are held, and fair locks with a queue.
-It looks at every key of Redis by SCAN, a thousand at a time.`},
+		long: `Lists the locks and semaphores whose names begin with PREFIX: those that are held, and fair locks
+with a queue. It looks at every key of Redis by SCAN, a thousand at a time.`},
 	{name: "show", args: " NAME ", most: 1, new: func() command { return new(show) },
 		summary: "show one lock",
-		long: `Shows the holders, the queue and the record of one lock. The name is as in Redis: the guard puts
-"reqlock:" before its keys, and a NameMapper may change it.`},
+		long: `Shows the holders, the queue and the record of one lock, or the permits of one semaphore. The name
+is as in Redis: the guard puts "reqlock:" before its keys, and a NameMapper may change it.`},
 	{name: "watch", args: " [PREFIX] ", most: 1, new: func() command { return new(watch) },
 		summary: "show locks live",
 		long: `Lists locks again and again. On a terminal it redraws the list; otherwise it prints a line for
 each lock that is acquired, passed on or freed. Ctrl-C ends it.`},
 	{name: "unlock", args: " NAME ", most: 1, new: func() command { return new(unlock) },
 		summary: "free a lock that is stuck",
-		long: `Takes a lock from its holders. They learn it: the context of their work ends. It prints a line
-for the audit to stderr, with the reason. On a terminal it asks first; elsewhere it needs --yes.`},
+		long: `Takes a lock, or the permits of a semaphore, from its holders, or from the one that --owner names.
+They learn it: the context of their work ends. It prints a line for the audit to stderr, with the
+reason. On a terminal it asks first; elsewhere it needs --yes.`},
 	{name: "doctor", new: func() command { return new(doctor) },
 		summary: "check that Redis is fit for locks",
 		long: `Checks version, permissions, eviction, memory, persistence, replication, latency and clock, and

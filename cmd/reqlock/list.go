@@ -16,7 +16,7 @@ type list struct {
 
 func (c *list) flags(fs *flag.FlagSet) {
 	fs.IntVar(&c.limit, "limit", 1000, "print at most this `number` of locks")
-	fs.BoolVar(&c.free, "free", false, "also print names that no one holds: records of a Once, counters of fenced locks")
+	fs.BoolVar(&c.free, "free", false, "also print names that no one holds: records of a Once, semaphores, counters of fenced locks")
 }
 
 func (c *list) options(args []string) (inspect.ListOptions, error) {
@@ -67,7 +67,7 @@ func tableOf(locks []inspect.Lock) *table {
 	for i := range locks {
 		l := &locks[i]
 		t.add(cell{printable(l.Name), plain}, cell{l.Kind, kindStyle(l)}, expires(l), cell{orDash(holders(l)), holderStyle(l)},
-			cell{fmt.Sprint(entered(l)), plain}, waitingCell(l))
+			cell{enteredText(l), plain}, waitingCell(l))
 	}
 	return t
 }

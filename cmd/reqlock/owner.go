@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/reqlock/reqlock/inspect"
@@ -11,10 +12,15 @@ import (
 var (
 	ownClient  = regexp.MustCompile(`^(.+)\.[a-z0-9]{8}$`)
 	hostAndPid = regexp.MustCompile(`^(.+)\.(\d+)$`)
+	// permit is the ID of a permit of Redisson. It does not name the process.
+	permit = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
 
 // processOf says in words which process an owner belongs to.
 func processOf(client, owner string) string {
+	if permit.MatchString(owner) {
+		return "Redisson"
+	}
 	if isRedisson(client) {
 		thread := strings.TrimSuffix(strings.TrimPrefix(owner, client+":"), ":write")
 		return "Redisson, thread " + thread
@@ -30,21 +36,22 @@ func processOf(client, owner string) string {
 }
 
 // brief is a client for a narrow column.
-func brief(client string) string {
-	if isRedisson(client) {
-		return "Redisson " + client
+func brief(h *inspect.Holder) string {
+	switch {
+	case h.Client == "":
+		return processOf("", h.Owner)
+	case isRedisson(h.Client):
+		return "Redisson " + h.Client
 	}
-	return printable(client)
+	return printable(h.Client)
 }
 
 // holders names the clients that hold a lock, each once, at most two.
 func holders(l *inspect.Lock) string {
 	var names []string
-	seen := make(map[string]bool)
-	for _, h := range l.Holders {
-		if !seen[h.Client] {
-			seen[h.Client] = true
-			names = append(names, brief(h.Client))
+	for i := range l.Holders {
+		if name := brief(&l.Holders[i]); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	more := int64(len(names)) + l.MoreHolders - 2
@@ -54,7 +61,7 @@ func holders(l *inspect.Lock) string {
 	return fmt.Sprintf("%s, +%d", strings.Join(names[:min(2, len(names))], ", "), more)
 }
 
-// entered is the number of holds, or of levels that one holder has entered.
+// entered is the number of holds, of levels that one holder has entered, or of permits that are taken.
 func entered(l *inspect.Lock) (n int64) {
 	for _, h := range l.Holders {
 		if !h.Expired {
@@ -62,6 +69,13 @@ func entered(l *inspect.Lock) (n int64) {
 		}
 	}
 	return n + l.MoreHolders
+}
+
+func enteredText(l *inspect.Lock) string {
+	if l.Semaphore == nil || l.Permits < 0 {
+		return fmt.Sprint(entered(l))
+	}
+	return fmt.Sprintf("%d of %d", l.Taken, l.Permits)
 }
 
 // waiting is how many wait. A fair lock has a queue; of others only the clients that listen are

@@ -77,6 +77,8 @@ func kindText(l *inspect.Lock) string {
 
 func stateText(l *inspect.Lock) string {
 	switch {
+	case l.Semaphore != nil:
+		return permitsText(l.Semaphore)
 	case l.TTL < 0:
 		return "held, and it never expires: no holder can still be renewing it"
 	case l.Held():
@@ -85,6 +87,18 @@ func stateText(l *inspect.Lock) string {
 		return "free, but the queue is not empty"
 	}
 	return "free"
+}
+
+func permitsText(s *inspect.Semaphore) string {
+	switch {
+	case s.Permits < 0:
+		return count(s.Taken, "permit") + " taken; Redis does not have how many there are"
+	case s.Taken == 0:
+		return "all free: " + count(s.Permits, "permit")
+	case s.Taken > s.Permits:
+		return fmt.Sprintf("%d permits taken; their number was lowered to %d", s.Taken, s.Permits)
+	}
+	return fmt.Sprintf("%d of %s taken, %d free", s.Taken, count(s.Permits, "permit"), s.Free)
 }
 
 func recordText(r *inspect.Record) string {
@@ -113,19 +127,29 @@ func waitingText(l *inspect.Lock) string {
 
 func holderTable(l *inspect.Lock) *table {
 	t := &table{shrink: []int{0, 1}}
-	t.head("HOLDER", "PROCESS", "ENTERED", "EXPIRES")
+	entered := "ENTERED"
+	if l.Semaphore != nil {
+		entered = "PERMITS"
+	}
+	t.head("HOLDER", "PROCESS", entered, "EXPIRES")
 	for _, h := range l.Holders {
 		end := cell{orDash(""), dim}
 		switch {
 		case h.Expired:
 			end = cell{"expired: it holds nothing, but keeps writers out", red}
+		case h.TTL < 0:
+			end = cell{"never", red}
 		case h.TTL > 0:
 			end = cell{"in " + short(h.TTL), plain}
 		}
 		t.add(cell{printable(h.Owner), blue}, cell{processOf(h.Client, h.Owner), plain}, cell{fmt.Sprint(h.Count), plain}, end)
 	}
 	if l.MoreHolders > 0 {
-		t.add(cell{fmt.Sprintf("and %d more", l.MoreHolders), dim})
+		more := fmt.Sprintf("and %d more", l.MoreHolders)
+		if l.Semaphore != nil {
+			more = fmt.Sprintf("and others, with %s", count(l.MoreHolders, "permit"))
+		}
+		t.add(cell{more, dim})
 	}
 	return t
 }

@@ -13,16 +13,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
 )
 
 // unlock is reqlock unlock.
 type unlock struct {
+	owner  string
 	reason string
 	yes    bool
 }
 
 func (c *unlock) flags(fs *flag.FlagSet) {
+	fs.StringVar(&c.owner, "owner", "", "take it from this `holder` only, as show prints it")
 	fs.StringVar(&c.reason, "reason", "", "why, for the audit: `text`; required")
 	fs.BoolVar(&c.yes, "yes", false, "do not ask")
 }
@@ -42,13 +45,40 @@ func (c *unlock) run(ctx context.Context, s *session, args []string) error {
 		if !l.Held() {
 			return notHeldError("%s is not held", printable(l.Name))
 		}
+		from, err := c.choose(l)
+		if err != nil {
+			return err
+		}
 		if !c.yes {
-			if err := c.confirm(ctx, s, l); err != nil {
+			if err := c.confirm(ctx, s, from); err != nil {
 				return err
 			}
 		}
-		return c.free(ctx, s, rdb, l)
+		return c.free(ctx, s, rdb, l, from)
 	})
+}
+
+// choose returns the lock with the holders to take it from. If there are too many to read them all, a
+// holder that was named may be one of the others.
+func (c *unlock) choose(l *inspect.Lock) (*inspect.Lock, error) {
+	if c.owner == "" {
+		return l, nil
+	}
+	client, _ := core.ClientOf(c.owner)
+	named := inspect.Holder{Owner: c.owner, Client: client}
+	i := slices.IndexFunc(l.Holders, func(h inspect.Holder) bool { return h.Owner == c.owner })
+	switch {
+	case i >= 0:
+		named = l.Holders[i]
+	case l.MoreHolders == 0:
+		return nil, notHeldError("%s is not held by %s", printable(l.Name), printable(c.owner))
+	}
+	from := *l
+	from.Holders, from.MoreHolders = []inspect.Holder{named}, 0
+	if named.TTL != 0 {
+		from.TTL = named.TTL
+	}
+	return &from, nil
 }
 
 func (s *session) look(ctx context.Context, rdb *client, name string) (*inspect.Lock, error) {
@@ -59,7 +89,11 @@ func (s *session) look(ctx context.Context, rdb *client, name string) (*inspect.
 
 // confirm asks whether to free the lock.
 func (c *unlock) confirm(ctx context.Context, s *session, l *inspect.Lock) error {
-	fmt.Fprintf(s.err, "%s (%s) is held by %s and expires in %s.\n", printable(l.Name), l.Kind, holders(l), expires(l).text)
+	end := "expires in " + expires(l).text
+	if l.TTL < 0 {
+		end = "never expires"
+	}
+	fmt.Fprintf(s.err, "%s (%s) is held by %s and %s.\n", printable(l.Name), l.Kind, holders(l), end)
 	fmt.Fprint(s.err, "Their work may be half done, and the next holder starts at once. Free it? Type yes: ")
 	answer := make(chan string, 1)
 	go func() { // it ends with the process if no answer comes
@@ -103,15 +137,15 @@ type audit struct {
 	Lock inspect.Lock `json:"lock"`
 }
 
-// free takes the lock from the holders that were shown, and from no one who has it since.
-func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+// free takes the lock from the holders that were shown and chosen, and from no one who has it since.
+func (c *unlock) free(ctx context.Context, s *session, rdb *client, l, from *inspect.Lock) error {
 	locks, closeLocks, err := s.locks(rdb)
 	if err != nil {
 		return err
 	}
 	defer closeLocks()
-	forced, err := locks.ForceUnlockOwners(ctx, l.Name, l.Kind, owners(l))
-	a := audit{time.Now().UTC(), l.Name, len(forced.Owners) > 0, c.reason, operator(), rdb.String(), owners(l),
+	forced, err := locks.ForceUnlockOwners(ctx, l.Name, l.Kind, owners(from))
+	a := audit{time.Now().UTC(), l.Name, len(forced.Owners) > 0, c.reason, operator(), rdb.String(), owners(from),
 		append([]string{}, forced.Owners...), forced.Left, *l}
 	c.log(s, a, err)
 	switch {
@@ -122,12 +156,15 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l *inspect.L
 	case s.json:
 		return s.print(a)
 	}
-	losers := *l
-	losers.Holders = slices.DeleteFunc(slices.Clone(l.Holders), func(h inspect.Holder) bool { return !slices.Contains(a.Taken, h.Owner) })
+	losers := *from
+	losers.Holders = slices.DeleteFunc(slices.Clone(from.Holders), func(h inspect.Holder) bool { return !slices.Contains(a.Taken, h.Owner) })
 	losers.MoreHolders = 0
-	if a.Left > 0 {
+	switch {
+	case a.Left > 0 && l.Semaphore != nil:
+		fmt.Fprintf(s.out, "%s has lost its permits of %s; others have %s\n", holders(&losers), printable(l.Name), count(int64(a.Left), "permit"))
+	case a.Left > 0:
 		fmt.Fprintf(s.out, "%s is not free: it was taken from %s, and %s still\n", printable(l.Name), holders(&losers), heldBy(a.Left))
-	} else {
+	default:
 		fmt.Fprintf(s.out, "%s is free; it was held by %s\n", printable(l.Name), holders(&losers))
 	}
 	return nil
@@ -148,6 +185,8 @@ func (c *unlock) missed(ctx context.Context, s *session, rdb *client, l *inspect
 		return notHeldError("%s has been released meanwhile", printable(l.Name))
 	case err != nil:
 		return err
+	case c.owner != "":
+		return notHeldError("%s is not held by %s any more", printable(l.Name), printable(c.owner))
 	}
 	return notHeldError("%s is held by another owner by now: %s; look again", printable(l.Name), holders(now))
 }

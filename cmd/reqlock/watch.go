@@ -218,6 +218,9 @@ func (v *lineViewer) show(p picture) {
 	for name, l := range v.known {
 		if _, ok := now[name]; !ok && !p.more {
 			l.Holders, l.TTL, l.Queue, l.Listeners = []inspect.Holder{}, 0, nil, 0
+			if l.Semaphore != nil {
+				l.Semaphore = &inspect.Semaphore{Permits: l.Permits, Free: max(l.Permits, 0)}
+			}
 			v.write(change{Time: p.at, Event: "freed", Lock: &l})
 		}
 	}
@@ -234,12 +237,21 @@ func eventOf(old, now *inspect.Lock, known bool) string {
 		return "changed" // a queue for a free lock
 	case was != "" && is == "":
 		return "freed"
-	case was != is:
+	case was != is && now.Semaphore == nil:
 		return "passed"
+	case was != is || permits(old) != permits(now):
+		return "changed" // an owner has come or gone, and others may stay
 	case waiting(old) != waiting(now) || entered(old) != entered(now):
 		return "changed"
 	}
 	return ""
+}
+
+func permits(l *inspect.Lock) int64 {
+	if l.Semaphore == nil {
+		return 0
+	}
+	return l.Permits
 }
 
 func (s *session) jsonLine(c change) {
@@ -268,7 +280,9 @@ func summary(l *inspect.Lock) string {
 	if l.Held() {
 		text += " by " + holders(l)
 	}
-	if n := entered(l); n > 1 {
+	if l.Semaphore != nil {
+		text += ", " + permitsText(l.Semaphore)
+	} else if n := entered(l); n > 1 {
 		text += fmt.Sprintf(", entered %d times", n)
 	}
 	if w := waiting(l); w != "0" {

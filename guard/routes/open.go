@@ -1,6 +1,7 @@
 package routes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func Open[S any](path string, opts Options, build func(Row) (S, error)) (*Routes
 		opts.logger().Error("reqlock: routes: cannot read the file, keeping the old version", "error", err)
 	}}, src)
 	if opts.Watch {
-		t.watch.Start(watch.Interval, opts.ReloadOn...)
+		t.watch.Start(cmp.Or(opts.interval, watch.Interval), opts.ReloadOn...)
 	} else if len(opts.ReloadOn) > 0 {
 		t.watch.Start(0, opts.ReloadOn...)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -33,6 +34,9 @@ type Options struct {
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
 	Logger       *slog.Logger
 	Observe      func(r *http.Request, o guard.Outcome)
+
+	// interval is how often Watch checks the file. 0: watch.Interval.
+	interval time.Duration
 }
 
 // A Plugin decides for a Route; *wasm.Plugin is one.

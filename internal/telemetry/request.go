@@ -28,6 +28,7 @@ const problemPrefix = "urn:reqlock:problem:"
 var problemTypes = map[string]bool{
 	"locked":                true,
 	"wait-timeout":          true,
+	"limit":                 true,
 	"queue-full":            true,
 	"backend-unavailable":   true,
 	"shutting-down":         true,

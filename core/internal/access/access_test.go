@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		t.Errorf("with all permissions: %q, %q", forbidden, lacking)
 	}
 	forbidden, lacking := judge(func(Need) lua.Ability { return lua.Forbidden })
-	if want := []string{"fair", "fenced", "read/write", "Once", "permits"}; !slices.Equal(forbidden, want) || lacking != nil {
+	if want := []string{"fair", "fenced", "read/write", "Once", "permits", "CountDownLatch"}; !slices.Equal(forbidden, want) || lacking != nil {
 		t.Errorf("without permissions: %q, %q, want %q", forbidden, lacking, want)
 	}
 	forbidden, lacking = judge(func(n Need) lua.Ability {

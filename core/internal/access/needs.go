@@ -10,13 +10,21 @@ import (
 	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
-// A Need is a command that a kind of lock needs.
+// A Need is a command that a kind of lock needs, or a latch.
 type Need struct {
 	Kind string
 	lua.Command
 }
 
-// Needs returns the commands that a lock of some kind needs besides those that a Probe tries.
+// latch are the commands that a CountDownLatch needs.
+var latch = kinds.Commands{
+	For:    "CountDownLatch",
+	Reads:  []string{"GET KEY", "GET MARK"},
+	Writes: []string{"SET KEY 1", "SET MARK 1", "DECR KEY", "DEL KEY", "DEL MARK"},
+}
+
+// Needs returns the commands that a lock of some kind needs besides those that a Probe tries, and
+// those of a latch.
 func Needs(key string) []Need {
 	keys := map[string]string{
 		"KEY":       key,
@@ -25,29 +33,32 @@ func Needs(key string) []Need {
 		"QUEUE":     wire.FairQueue(key),
 		"DEADLINES": wire.FairDeadlines(key),
 		"TIMEOUT":   wire.ReadTimeout(key, "owner", 1),
+		"MARK":      wire.LatchMark(key, "owner"),
 		"TAKEN":     wire.PermitsTaken(key),
 		"DECLARED":  wire.PermitsDeclared(key),
 	}
 	var all []Need
 	var known []string
-	for _, kind := range kinds.All() {
-		for _, c := range kind.Commands {
-			if slices.Contains(known, c.For) {
-				continue
+	add := func(of string, lines []string, reads bool) {
+		for _, line := range lines {
+			words := strings.Fields(line)
+			for i, word := range words {
+				words[i] = cmp.Or(keys[word], word)
 			}
-			known = append(known, c.For)
-			add := func(lines []string, reads bool) {
-				for _, line := range lines {
-					words := strings.Fields(line)
-					for i, word := range words {
-						words[i] = cmp.Or(keys[word], word)
-					}
-					all = append(all, Need{c.For, lua.Command{Words: words, Reads: reads}})
-				}
-			}
-			add(c.Reads, true)
-			add(c.Writes, false)
+			all = append(all, Need{of, lua.Command{Words: words, Reads: reads}})
 		}
+	}
+	features := []kinds.Commands{}
+	for _, kind := range kinds.All() {
+		features = append(features, kind.Commands...)
+	}
+	for _, c := range append(features, latch) {
+		if slices.Contains(known, c.For) {
+			continue
+		}
+		known = append(known, c.For)
+		add(c.For, c.Reads, true)
+		add(c.For, c.Writes, false)
 	}
 	return all
 }

@@ -137,8 +137,8 @@ func (m *permitModel) goOn() {
 	f()
 }
 
-// check fails the test unless the waiters at the front come first, and somebody of them hears what
-// becomes free.
+// check fails the test unless the waiters at the front come first, and one of them hears what becomes
+// free.
 func (m *permitModel) check() {
 	behind := slices.IndexFunc(m.q.waiters, func(w *Waiter[int]) bool { return w.state == Queued })
 	if behind == 0 || behind > 0 && slices.ContainsFunc(m.q.waiters[behind:], (*Waiter[int]).atFront) ||

@@ -4,7 +4,8 @@
 -- KEYS[2]     permits that are taken
 -- ARGV[1]     name of the semaphore
 -- ARGV[2]     number of holders, n
--- ARGV[3..]   wire owners of the holders; each loses all its permits
+-- ARGV[3..]   wire owners of the holders; each loses all its permits. Redisson has
+--             ids of 16 bytes, here as bytes or as hex digits
 -- ARGV[n+3]   prefix of the clients' channels
 -- ARGV[n+4]   channel
 -- ARGV[n+5..] commands to publish with: PUBLISH, SPUBLISH or both
@@ -16,6 +17,10 @@ for i = 3, n + 2 do
   local dropped = 0
   while drop(KEYS[2], permit(ARGV[i], dropped + 1), 1) == 1 do
     dropped = dropped + 1
+  end
+  if dropped == 0 and #ARGV[i] == 32 and not string.find(ARGV[i], '%X') then
+    local bytes = string.gsub(ARGV[i], '%x%x', function(digits) return string.char(tonumber(digits, 16)) end)
+    dropped = drop(KEYS[2], bytes, 1)
   end
   freed = freed + dropped
   table.insert(reply, math.min(dropped, 1))

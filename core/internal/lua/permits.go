@@ -124,7 +124,7 @@ func CountPermits(s *Semaphore) Call {
 }
 
 // ReadPermits reads the reply of a CountPermits: how many permits there are, and how many of them are
-// taken. permits is -1 if nobody has said.
+// taken. permits is -1 if no one has said.
 func ReadPermits(reply any) (permits, taken int, err error) {
 	list, ok := reply.([]any)
 	if !ok || len(list) != 2 {

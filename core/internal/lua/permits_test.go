@@ -1,9 +1,11 @@
 package lua
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -332,7 +334,7 @@ func TestPermits_Declarations(t *testing.T) {
 	}
 }
 
-// Fewer permits than are taken: nobody gets one until enough are released.
+// Fewer permits than are taken: no caller gets one until enough are released.
 func TestPermits_Fewer(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -372,6 +374,41 @@ func TestPermits_ForceRelease(t *testing.T) {
 	wantSemaphore(t, rdb, "3")
 	if m, err := messages.ReceiveMessage(ctx()); err != nil || m.Payload != "s" {
 		t.Errorf("%v, %v, want the name", m, err)
+	}
+}
+
+// The hex digits of an id name it, too, unless an id is that text itself. Nothing else is one.
+func TestPermits_ForceReleaseByHexDigits(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	const raw = "\x00\xff\r\n:{}%\x7f\x80ABCDEF"
+	digits := hex.EncodeToString([]byte(raw))
+	acquirePermits(t, rdb, raw, 1, three)
+	acquirePermits(t, rdb, digits, 1, three)
+	acquirePermits(t, rdb, "short", 1, three)
+	force := func(owner string) bool {
+		t.Helper()
+		c := ForceReleasePermits(semaphore, "s", []string{owner})
+		taken, _, err := c.ReadTaken(mustEval(t, rdb, c), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return taken[0]
+	}
+	for _, owner := range []string{hex.EncodeToString([]byte("short")), "x" + digits[1:], digits[:30]} {
+		if force(owner) {
+			t.Errorf("%q has lost a permit", owner)
+		}
+	}
+	wantSemaphore(t, rdb, "0", raw, digits, "short")
+	for i, left := range [][]string{{raw, "short"}, {"short"}} {
+		if !force([]string{digits, strings.ToUpper(digits)}[i]) {
+			t.Error("nothing is taken")
+		}
+		wantSemaphore(t, rdb, strconv.Itoa(i+1), left...)
+	}
+	if force(digits) {
+		t.Error("a permit that is gone is taken again")
 	}
 }
 

@@ -31,6 +31,21 @@ func FairChannel(name, owner string) string { return LockChannel(name) + ":" + o
 // ReadWriteChannel returns the channel that announces releases of both sides of a read/write lock.
 func ReadWriteChannel(name string) string { return prefixed("redisson_rwlock", name) }
 
+// Messages about the count of a latch. Waiters read the count, whatever the message says.
+const (
+	CountedDown = "0" // the count is 0 now
+	CountSet    = "1" // there is a new count, or it was deleted
+)
+
+// LatchChannel returns the channel that announces changes of a latch's count. It is unlike all
+// others: Redisson puts braces around any name, so in a cluster the channel of a name that has
+// braces is in another slot than the name.
+func LatchChannel(name string) string { return "redisson_countdownlatch__channel__{" + name + "}" }
+
+// LatchMark returns the key of the mark that a call leaves while its outcome is uncertain, so that a
+// try of it that arrives late changes nothing. Only reqlock has such marks.
+func LatchMark(name, call string) string { return suffixed(name, "latch:"+call) }
+
 // ClientChannel returns the channel of one client, where it hears that locks of its holders were
 // taken by force. Only reqlock has such channels. They are plain in a cluster, too.
 func ClientChannel(client string) string { return "reqlock:client:" + client }
@@ -121,6 +136,25 @@ func Owner(client string, hold uint64) string {
 var owners = regexp.MustCompile(`^([A-Za-z0-9._-]{1,28}\.[a-z0-9]{8}):[0-9]{1,20}$` +
 	`|^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):-?[0-9]{1,19}$`)
 
+// OwnerOfPermit returns the owner of a permit, and which of the owner's permits it is, from 1. It
+// reverses PermitID. ok is false if reqlock has not made the ID.
+func OwnerOfPermit(id string) (owner string, n int, ok bool) {
+	if isOwner(id) {
+		return id, 1, true
+	}
+	i := strings.LastIndexByte(id, ':')
+	if i < 0 || !isOwner(id[:i]) {
+		return "", 0, false
+	}
+	n, _ = strconv.Atoi(id[i+1:])
+	return id[:i], n, n > 1 && PermitID(id[:i], n) == id
+}
+
+func isOwner(id string) bool {
+	_, ok := ClientOf(id)
+	return ok && !IsWriteField(id)
+}
+
 // ClientOf returns the client part of an owner, or of an owner's write-side field. ok is false if
 // the field has the form of no owner of reqlock or Redisson: another program has made it.
 func ClientOf(field string) (client string, ok bool) {
@@ -131,16 +165,18 @@ func ClientOf(field string) (client string, ok bool) {
 	return parts[1] + parts[2], true
 }
 
-// NameOf returns the name whose FairQueue, TokenCounter or RecordKey the key is. A name in braces
-// has the same keys as the name without them, which NameOf returns.
+// NameOf returns the name whose FairQueue, TokenCounter, RecordKey, PermitsTaken or PermitsDeclared
+// the key is. A name in braces has the same keys as the name without them, which NameOf returns.
 func NameOf(key string) (name string, ok bool) {
 	for _, prefix := range []string{fairQueue, tokenCounter} {
 		if rest, found := strings.CutPrefix(key, prefix+":"); found {
 			return unbraced(rest)
 		}
 	}
-	if rest, found := strings.CutSuffix(key, ":"+record); found {
-		return unbraced(rest)
+	for _, suffix := range []string{record, permitsTaken, permitsDeclared} {
+		if rest, found := strings.CutSuffix(key, ":"+suffix); found {
+			return unbraced(rest)
+		}
 	}
 	return "", false
 }
@@ -165,7 +201,15 @@ func FairQueuePattern(prefix string) string { return fairQueue + ":*" + LockPatt
 func TokenCounterPattern(prefix string) string { return tokenCounter + ":*" + LockPattern(prefix) }
 
 // RecordPattern returns a glob pattern for the RecordKey of all names with a prefix.
-func RecordPattern(prefix string) string { return "*" + LockPattern(prefix) + ":" + record }
+func RecordPattern(prefix string) string { return suffixPattern(prefix, record) }
+
+// PermitsTakenPattern returns a glob pattern for the PermitsTaken of all names with a prefix.
+func PermitsTakenPattern(prefix string) string { return suffixPattern(prefix, permitsTaken) }
+
+// PermitsDeclaredPattern returns a glob pattern for the PermitsDeclared of all names with a prefix.
+func PermitsDeclaredPattern(prefix string) string { return suffixPattern(prefix, permitsDeclared) }
+
+func suffixPattern(prefix, suffix string) string { return "*" + LockPattern(prefix) + ":" + suffix }
 
 var globSpecial = strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, `\`, `\\`)
 

@@ -33,6 +33,11 @@ func TestNamesOfTheOtherKinds(t *testing.T) {
 		{FairDeadlines("{a}:b"), "redisson_lock_timeout:{a}:b"},
 		{TokenCounter("a"), "redisson_lock_token:{a}"},
 		{ReadWriteChannel("a"), "redisson_rwlock:{a}"},
+		{PermitsTaken("a"), "{a}:timeout"},
+		{PermitsTaken("{a}:b"), "{a}:b:timeout"},
+		{PermitsDeclared("a"), "{a}:permits"},
+		{PermitChannel("a"), "redisson_sc:{a}"},
+		{PermitChannel("{a}:b"), "redisson_sc:{a}:b"},
 		{WriteField(owner), "client:7:write"},
 		{ReadTimeout("a", owner, 2), "{a}:client:7:rwlock_timeout:2"},
 		{ReadTimeout("{a}:b", owner, 1), "{a}:b:client:7:rwlock_timeout:1"},
@@ -43,6 +48,39 @@ func TestNamesOfTheOtherKinds(t *testing.T) {
 	}
 	if !IsWriteField(WriteField(owner)) || IsWriteField(owner) || IsWriteField(ModeField) {
 		t.Error("a field is mistaken for another")
+	}
+}
+
+func TestLatchChannel(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"order:42":   "redisson_countdownlatch__channel__{order:42}",
+		"{order}:42": "redisson_countdownlatch__channel__{{order}:42}",
+		"a{b":        "redisson_countdownlatch__channel__{a{b}",
+	} {
+		if got := LatchChannel(name); got != want {
+			t.Errorf("LatchChannel(%q) = %q, want %q", name, got, want)
+		}
+	}
+	if Slot(LatchChannel("order:42")) != Slot("order:42") {
+		t.Error("the channel of a latch is in another slot than its name")
+	}
+}
+
+// A mark is in the slot of its latch, and belongs to no lock.
+func TestLatchMark(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"order:42":   "{order:42}:latch:client:7",
+		"{order}:42": "{order}:42:latch:client:7",
+	} {
+		got := LatchMark(name, "client:7")
+		if got != want || Slot(got) != Slot(name) {
+			t.Errorf("LatchMark(%q) = %q, want %q in the same slot", name, got, want)
+		}
+		if lock, ok := NameOf(got); ok {
+			t.Errorf("%q is taken for a key of the lock %q", got, lock)
+		}
 	}
 }
 
@@ -68,8 +106,8 @@ func TestRecordKey(t *testing.T) {
 
 func TestNameOf(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"order:42", "{order}:42", "a{order}", "{a}{b}", "a{b", "{}a", "closing}only", "x:record", "*?"} {
-		for _, key := range []string{FairQueue(name), TokenCounter(name), RecordKey(name)} {
+	for _, name := range []string{"order:42", "{order}:42", "a{order}", "{a}{b}", "a{b", "{}a", "closing}only", "x:record", "x:timeout", "*?"} {
+		for _, key := range []string{FairQueue(name), TokenCounter(name), RecordKey(name), PermitsTaken(name), PermitsDeclared(name)} {
 			if got, ok := NameOf(key); got != name || !ok {
 				t.Errorf("NameOf(%q) = %q, %v; want %q", key, got, ok, name)
 			}
@@ -78,7 +116,7 @@ func TestNameOf(t *testing.T) {
 	if got, ok := NameOf(FairQueue("{order}")); got != "order" || !ok {
 		t.Errorf("a name in braces: %q, %v; want order", got, ok)
 	}
-	for _, key := range []string{"", "order:42", "order:record", "{}:record", "redisson_lock_queue:order", LockChannel("a"), FairDeadlines("a")} {
+	for _, key := range []string{"", "order:42", "order:record", "order:timeout", "order:permits", "{}:record", "{}:timeout", "redisson_lock_queue:order", LockChannel("a"), FairDeadlines("a")} {
 		if got, ok := NameOf(key); ok {
 			t.Errorf("NameOf(%q) = %q, want none", key, got)
 		}
@@ -117,6 +155,22 @@ func TestClientOf(t *testing.T) {
 	} {
 		if got, ok := ClientOf(field); got != want || ok != (want != "") {
 			t.Errorf("ClientOf(%q) = %q, %v; want %q", field, got, ok, want)
+		}
+	}
+}
+
+func TestOwnerOfPermit(t *testing.T) {
+	t.Parallel()
+	const owner = "web-1.4242.k3j9x2ab:7"
+	for _, n := range []int{1, 2, 3, 10, 4096} {
+		if got, of, ok := OwnerOfPermit(PermitID(owner, n)); got != owner || of != n || !ok {
+			t.Errorf("permit %d of %s: %q, %d, %v", n, owner, got, of, ok)
+		}
+	}
+	for _, id := range []string{"", ":", owner + ":", owner + ":0", owner + ":1", owner + ":02", owner + ":+2", owner + ":-2", owner + ":x",
+		owner + ":2:2", owner + ":write", owner + ":write:2", "sku:1001:2", "301aaf8b4c7e4a6e9f0e1d2c3b4a5968", "\xff:2"} {
+		if got, n, ok := OwnerOfPermit(id); ok {
+			t.Errorf("OwnerOfPermit(%q) = %q, %d; want none", id, got, n)
 		}
 	}
 }
@@ -194,6 +248,7 @@ func FuzzNames(f *testing.F) {
 			"LockChannel": LockChannel(name), "FairChannel": FairChannel(name, owner), "ReadWriteChannel": ReadWriteChannel(name),
 			"FairQueue": FairQueue(name), "FairDeadlines": FairDeadlines(name), "TokenCounter": TokenCounter(name),
 			"ReadTimeout": ReadTimeout(name, owner, 1), "RecordKey": RecordKey(name),
+			"PermitsTaken": PermitsTaken(name), "PermitsDeclared": PermitsDeclared(name), "PermitChannel": PermitChannel(name),
 		}
 		for what, key := range names {
 			if OneSlot(name) && Slot(key) != slot {

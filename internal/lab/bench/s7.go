@@ -145,7 +145,7 @@ func (s *zsetSession) release(ctx context.Context) error {
 	return zsetGive.Run(ctx, s.c.rdb, []string{s.name}, s.self).Err()
 }
 
-// permits does what reqlock's scripts for permits do while there is no trouble, by whoever has them.
+// permits does what reqlock's scripts for permits do while there is no trouble.
 var permits = dialect{
 	take: permitTakeScript, takeArgs: func(s *rawSession, command []any) []any {
 		command[3] = "pair:" + s.name // another kind of key than a lock's

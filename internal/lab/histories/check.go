@@ -2,6 +2,7 @@ package histories
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -23,12 +24,19 @@ func (v Violation) String() string { return v.Name + ": " + v.Reason }
 
 // A Tally counts what was checked.
 type Tally struct {
-	// Grants, Refusals and Records are counted by kind.
-	Grants, Refusals, Records map[string]int
+	// Grants, Refusals and Records are counted by kind, and so are Waiters, beside which nothing was
+	// free for long.
+	Grants, Refusals, Records, Waiters map[string]int
+	// Beside is the longest time for which a lock or permits were free beside one of the Waiters.
+	Beside time.Duration
 	// Unchecked are refusals that an unclaimed lock may explain.
 	Unchecked int
 	// Operations are those that porcupine put in order.
 	Operations int
+}
+
+func newTally() Tally {
+	return Tally{Grants: map[string]int{}, Refusals: map[string]int{}, Records: map[string]int{}, Waiters: map[string]int{}}
 }
 
 // patience bounds the search for an order. The search takes milliseconds if there is one, and
@@ -37,12 +45,13 @@ const patience = time.Minute
 
 // Check returns the violations of a history, and counts what it checked.
 func Check(h *History) (violations []Violation, tally Tally) {
-	tally = Tally{Grants: map[string]int{}, Refusals: map[string]int{}, Records: map[string]int{}}
+	tally = newTally()
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	room := make(chan struct{}, 2)
 	for _, s := range h.stories() {
 		violations = append(violations, s.outlives()...)
+		violations = append(violations, s.idles(&tally)...)
 		for _, part := range s.parts() {
 			ops := part.operations(&tally)
 			tally.Operations += len(ops)
@@ -102,6 +111,62 @@ func (s *story) outlives() (violations []Violation) {
 	return violations
 }
 
+// idles returns the waiters beside which a lock, or as many permits as any waiter wants, were free
+// for too long, even if others took them in between. A hold counts from the return of its grant to
+// that of its release. Waiters that an unclaimed lock may have kept out are not checked.
+func (s *story) idles(tally *Tally) (violations []Violation) {
+	var waiters []Call
+	for _, c := range s.others {
+		if c.Wait > 0 && c.End > 0 {
+			waiters = append(waiters, c)
+		}
+	}
+	changes := make(map[int64]int) // It has how many more permits are taken from each moment on.
+	for _, d := range s.holds {
+		if d.grant.Wait > 0 {
+			waiters = append(waiters, d.grant)
+		}
+		if d.confirmed() {
+			changes[d.grant.End] += max(1, d.grant.Takes)
+			changes[d.release.End] -= max(1, d.grant.Takes)
+		}
+	}
+	shadows := s.shadows()
+	for _, w := range waiters {
+		if s.history.Prompt == 0 || w.Kind != "lock" && w.Kind != "fenced" && w.Kind != "semaphore" ||
+			slices.ContainsFunc(shadows, func(x span) bool { return x.overlaps(w.Begin, w.End) }) {
+			continue
+		}
+		tally.Waiters[w.Kind]++
+		wanted := 1
+		for _, other := range waiters {
+			if (span{w.Begin, w.End}).overlaps(other.Begin, other.End) {
+				wanted = max(wanted, other.Takes)
+			}
+		}
+		free := timeFree(changes, max(1, w.Permits)-wanted, w)
+		tally.Beside = max(tally.Beside, free)
+		if free > s.history.Prompt {
+			violations = append(violations, Violation{Name: s.name, Reason: fmt.Sprintf(
+				"%d of %d were free for %v while hold %s waited, which is %v too long", wanted, max(1, w.Permits), free, w.Hold, free-s.history.Prompt)})
+		}
+	}
+	return violations
+}
+
+// timeFree returns how long no more than some permits are taken while a call waits.
+func timeFree(changes map[int64]int, most int, w Call) (free time.Duration) {
+	taken, from := 0, w.Begin
+	for _, at := range append(slices.Sorted(maps.Keys(changes)), w.End) {
+		to := min(max(at, w.Begin), w.End)
+		if taken <= most {
+			free += time.Duration(to - from)
+		}
+		taken, from = taken+changes[at], to
+	}
+	return free
+}
+
 // parts cuts a story at the faults that lose an unknown part of the data. Calls during such a fault
 // belong to no part.
 func (s *story) parts() (parts []*part) {
@@ -157,7 +222,7 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 			continue
 		}
 		tally.Grants[g.Kind]++
-		l := level{hold: g.Hold, owner: g.Owner, shared: g.Kind == "read"}
+		l := g.level()
 		if !d.confirmed() && d.levels.valid == 0 && d.levels.n == 1 {
 			add(g.Process, step{what: flash, level: l, token: g.Token}, g.Begin, g.End)
 			continue
@@ -179,7 +244,7 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 				continue
 			}
 			tally.Refusals[c.Kind]++
-			add(c.Process, step{what: refuse, level: level{hold: c.Hold, owner: c.Owner, shared: c.Kind == "read"}}, c.Begin, c.End)
+			add(c.Process, step{what: refuse, level: c.level()}, c.Begin, c.End)
 		}
 	}
 	return ops

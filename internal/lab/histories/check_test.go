@@ -27,6 +27,17 @@ func TestCheck(t *testing.T) {
 	token := func(n uint64) func(*Call) { return func(c *Call) { c.Kind, c.Token = "fenced", n } }
 	reads := func(c *Call) { c.Kind = "read" }
 	lost := func(valid int64) func(*Call) { return func(c *Call) { c.Result, c.Valid = Lost, valid*ms } }
+	permits := func(takes int) func(*Call) {
+		return func(c *Call) { c.Kind, c.Takes, c.Permits = "semaphore", takes, 3 }
+	}
+	waits := func(change func(*Call)) func(*Call) {
+		return func(c *Call) {
+			c.Wait = 500 * time.Millisecond
+			if change != nil {
+				change(c)
+			}
+		}
+	}
 	of := func(owner string) func(*Call) { return func(c *Call) { c.Owner = owner } }
 	leaves := func(record string) func(*Call) { return func(c *Call) { c.Record = record } }
 	finds := func(record string) func(*Call) { return func(c *Call) { c.Result, c.Record = Found, record } }
@@ -49,6 +60,36 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 1, 2, reads), call(Acquire, "b", 3, 4, reads), call(Release, "a", 5, 6, reads), call(Release, "b", 7, 8, reads)}},
 		"a reader and a writer": {says: "no order", calls: []Call{
 			call(Acquire, "a", 1, 2, reads), call(Acquire, "b", 3, 4, nil), call(Release, "a", 5, 6, reads), call(Release, "b", 7, 8, nil)}},
+		"three permits of three": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(1)), call(Acquire, "b", 3, 4, permits(2)), call(Release, "a", 5, 6, permits(1)),
+			call(Acquire, "c", 7, 8, permits(1)), call(Release, "b", 9, 10, permits(2)), call(Release, "c", 9, 10, permits(1))}},
+		"four permits of three": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, permits(1)), call(Acquire, "b", 3, 4, permits(2)), call(Acquire, "c", 7, 8, permits(1)),
+			call(Release, "a", 9, 10, permits(1)), call(Release, "b", 9, 10, permits(2)), call(Release, "c", 9, 10, permits(1))}},
+		"four permits of three, one of them lost before": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(1)), call(Acquire, "b", 3, 4, permits(2)), call(Acquire, "c", 7, 8, permits(1)),
+			call(Release, "a", 9, 10, func(c *Call) { permits(1)(c); lost(6)(c) }), call(Release, "b", 9, 10, permits(2)), call(Release, "c", 9, 10, permits(1))}},
+		"refused two permits while one is free": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(2)), call(Acquire, "b", 3, 4, func(c *Call) { permits(2)(c); c.Result = Refused }), call(Release, "a", 5, 6, permits(2))}},
+		"refused a permit while one is free": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, permits(2)), call(Acquire, "b", 3, 4, func(c *Call) { permits(1)(c); c.Result = Refused }), call(Release, "a", 5, 6, permits(2))}},
+		"a waiter beside a free permit": {says: "too long", calls: []Call{
+			call(Acquire, "a", 1, 2, permits(3)), call(Acquire, "b", 3, 200, waits(permits(2))), call(Release, "a", 5, 6, permits(3)), call(Release, "b", 201, 202, permits(2))}},
+		"a waiter beside too few free permits": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(2)), call(Acquire, "b", 3, 200, waits(permits(2))), call(Release, "a", 198, 199, permits(2)), call(Release, "b", 201, 202, permits(2))}},
+		"waiters behind one that wants more": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(2)), call(Acquire, "b", 3, 200, waits(permits(2))), call(Acquire, "c", 4, 202, waits(permits(1))),
+			call(Release, "a", 198, 199, permits(2)), call(Release, "b", 205, 206, permits(2)), call(Release, "c", 205, 206, permits(1))}},
+		"permits that others take in turn": {calls: []Call{
+			call(Acquire, "a", 1, 2, permits(3)), call(Acquire, "w", 3, 120, waits(permits(3))), call(Release, "a", 40, 41, permits(3)),
+			call(Acquire, "b", 60, 61, permits(1)), call(Release, "b", 100, 101, permits(1)), call(Release, "w", 151, 152, permits(3))}},
+		"permits that others take in turn for too long": {says: "too long", calls: []Call{
+			call(Acquire, "a", 1, 2, permits(3)), call(Acquire, "w", 3, 150, waits(permits(3))), call(Release, "a", 40, 41, permits(3)),
+			call(Acquire, "b", 60, 61, permits(1)), call(Release, "b", 100, 101, permits(1)), call(Release, "w", 151, 152, permits(3))}},
+		"a waiter beside a free lock": {says: "too long", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 200, waits(nil)), call(Release, "a", 5, 6, nil), call(Release, "b", 201, 202, nil)}},
+		"a waiter beside a free lock after a fault": {faults: []Fault{fault(Nothing, 100, 101)}, calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 200, waits(nil)), call(Release, "a", 5, 6, nil), call(Release, "b", 201, 202, nil)}},
 		"one owner twice": {calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")), call(Release, "a", 7, 8, nil)}},
 		"a grant between two levels": {says: "no order", calls: []Call{
@@ -123,7 +164,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := &History{Calls: test.calls, Faults: test.faults, Watchdog: 50 * time.Millisecond, Hidden: 100 * time.Millisecond}
+			h := &History{Calls: test.calls, Faults: test.faults, Watchdog: 50 * time.Millisecond, Hidden: 100 * time.Millisecond, Prompt: 50 * time.Millisecond}
 			violations, _ := Check(h)
 			var text []string
 			for _, v := range violations {

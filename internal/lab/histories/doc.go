@@ -21,11 +21,17 @@
 //   - A token is greater than all tokens before it.
 //   - A Release that returns nil ends a hold that existed.
 //   - A refusal needs another holder.
+//   - The holders of a semaphore have no more permits together than it has, and a refusal needs that
+//     too few are free.
 //   - Once a record is stored, every caller gets it.
 //
 // A hold that ends without a Release that returns nil ends at the last moment at which Lease.Err
 // was nil: until then its owner worked under the lock. So no grant may come before that moment,
 // whether the process was stopped, Redis was down, or the lease ran out.
+//
+// While nothing fails, a lock is free beside a waiter for a second of its wait at most, which is what
+// a busy machine may need, and so are as many permits as any waiter wants. This is checked for plain
+// and fenced locks and for semaphores.
 //
 // Processes also send idempotent requests through idempotency, with keys that others use
 // at the same time and sometimes with another payload. Their handlers answer, answer 502, panic, or

@@ -12,7 +12,7 @@ type Call struct {
 	Process int
 	// Name is the lock's.
 	Name string
-	// Kind is "lock", "fair", "fenced", "read", "write", "once" or "red".
+	// Kind is "lock", "fair", "fenced", "read", "write", "once", "red" or "semaphore".
 	Kind string
 	// Hold names one grant and its end.
 	Hold string
@@ -27,9 +27,18 @@ type Call struct {
 	Record string `json:",omitempty"`
 	// Lease is the LeaseTime. 0: it is the watchdog's.
 	Lease time.Duration `json:",omitempty"`
+	Wait  time.Duration `json:",omitempty"` // WaitTime
+	// Takes is how many permits of a semaphore are asked for, and Permits how many it has.
+	Takes   int `json:",omitempty"`
+	Permits int `json:",omitempty"`
 	// Valid is when Lease.Err was last nil, for a Release. 0: it never was.
 	Valid int64  `json:",omitempty"`
 	Err   string `json:",omitempty"`
+}
+
+// level returns the hold that a call asks for.
+func (c Call) level() level {
+	return level{hold: c.Hold, owner: c.Owner, shared: c.Kind == "read", takes: c.Takes, permits: c.Permits}
 }
 
 // What names the function that was called.
@@ -78,6 +87,8 @@ type History struct {
 	Watchdog time.Duration // WatchdogTimeout
 	// Hidden is how long an unclaimed lock may stay in the way after its grant or after a fault.
 	Hidden time.Duration
+	// Prompt is how long a lock or permits may be free beside a waiter. 0: for ever.
+	Prompt time.Duration
 }
 
 // A hold is a grant and its end. release is nil if its process was killed.

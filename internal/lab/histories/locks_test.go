@@ -29,19 +29,36 @@ type Site struct {
 }
 
 // A Name is the name of one lock.
-type Name struct{ Kind, Name string }
+type Name struct {
+	Kind, Name string
+	// Permits is how many a semaphore has. Takes is how many an Acquire takes.
+	Permits, Takes int
+}
+
+// several takes several permits of a semaphore at a time.
+type several struct {
+	*core.Semaphore
+	takes int
+}
+
+func (s several) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
+	return s.AcquireN(ctx, s.takes, opts)
+}
 
 // These times apply to all clients. Leases are short, so that many end in a round, but longer than
 // a busy machine pauses.
 const (
 	watchdog       = 2 * time.Second
 	commandTimeout = time.Second
-	pollInterval   = 500 * time.Millisecond
+	pollInterval   = 2 * time.Second // so long that a waiter without a message is late
 	longestLease   = 1500 * time.Millisecond
-	longestWait    = 2 * time.Second
+	longestWait    = 5 * time.Second
 	// hidden is how long an unclaimed lock may stay: the time in which a stray may arrive, a lease
 	// of the watchdog, and some time for a busy machine.
 	hidden = watchdog + 2*commandTimeout + 2*time.Second
+	// prompt is how long a lock or a permit may be free beside a waiter while nothing fails. A busy
+	// machine may need some of it to deliver a message, and the calls' results.
+	prompt = time.Second
 	// longestBlock is how long a name may stay blocked after all processes have ended. A fair lock
 	// with dead waiters waits for each of them in turn.
 	longestBlock = 90 * time.Second
@@ -117,6 +134,8 @@ func (c *clients) locker(n Name) core.Locker {
 		return locks.ReadWriteLock(n.Name).Read()
 	case "write":
 		return locks.ReadWriteLock(n.Name).Write()
+	case "semaphore":
+		return several{locks.Semaphore(n.Name, n.Permits), n.Takes}
 	case "red":
 		var members []core.Locker
 		for _, locks := range c.locks {

@@ -34,6 +34,9 @@ type state struct {
 type level struct {
 	hold, owner string
 	shared      bool
+	// takes is how many permits of a semaphore it has, and permits how many there are. They are 0 for
+	// a lock.
+	takes, permits int
 }
 
 // A step is an operation of a history.
@@ -69,6 +72,9 @@ func (s step) String() string {
 	text := fmt.Sprintf("%s %s of %s", s.what, s.hold, s.owner)
 	if s.shared {
 		text += " for reading"
+	}
+	if s.permits > 0 {
+		text += fmt.Sprintf(", %d of %d permits", s.takes, s.permits)
 	}
 	if s.token > 0 {
 		text += fmt.Sprintf(", token %d", s.token)
@@ -128,8 +134,15 @@ func (s state) granted(op step) (bool, state) {
 	return true, next
 }
 
-// blocks reports whether a holder keeps another owner out.
+// blocks reports whether a holder keeps another owner out, or for a semaphore, all holders together.
 func (s state) blocks(asked level) bool {
+	if asked.permits > 0 {
+		taken := 0
+		for _, l := range s.levels {
+			taken += l.takes
+		}
+		return taken+asked.takes > asked.permits
+	}
 	return slices.ContainsFunc(s.levels, func(l level) bool { return l.owner != asked.owner && !(l.shared && asked.shared) })
 }
 

@@ -115,6 +115,11 @@ func (c *caller) visit(ctx context.Context) {
 		if c.chance(50) {
 			n.Kind = "write"
 		}
+	case "semaphore":
+		n.Takes = 1
+		if c.chance(20) {
+			n.Takes += c.random.IntN(n.Permits)
+		}
 	case "once": // a new one each second, because a record ends it
 		n.Name = fmt.Sprintf("%s:%d", n.Name, now()/int64(time.Second))
 	}
@@ -130,7 +135,7 @@ func (c *caller) visit(ctx context.Context) {
 		ctx, cancel = context.WithTimeout(ctx, c.between(time.Millisecond, 200*time.Millisecond))
 		defer cancel()
 	}
-	call := Call{Name: n.Name, Kind: n.Kind, Lease: opts.LeaseTime}
+	call := Call{Name: n.Name, Kind: n.Kind, Lease: opts.LeaseTime, Wait: opts.WaitTime, Takes: n.Takes, Permits: n.Permits}
 	if n.Kind == "once" {
 		c.visitOnce(ctx, call, opts)
 	} else {
@@ -147,7 +152,7 @@ func (c *caller) enter(ctx context.Context, n Name, call Call, opts core.Acquire
 		return
 	}
 	valid := c.keep(lease)
-	if valid > 0 && depth < 3 && n.Kind != "red" && c.chance(15) {
+	if valid > 0 && depth < 3 && n.Kind != "red" && n.Kind != "semaphore" && c.chance(15) {
 		inner := call
 		inner.Hold = ""
 		// Detached, because lease.Context also ends with the lease.

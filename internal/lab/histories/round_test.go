@@ -82,10 +82,10 @@ func TestHistories(t *testing.T) {
 			t.Parallel()
 			s := open(t)
 			random := rand.New(rand.NewPCG(*seed, uint64(len(name))))
-			total, happened := Tally{Grants: map[string]int{}, Refusals: map[string]int{}, Records: map[string]int{}}, map[string]int{}
+			total, happened := newTally(), map[string]int{}
 			began := time.Now()
 			for n := 0; n == 0 || time.Since(began) < *length && !t.Failed(); n++ {
-				r := &round{stage: s, t: t, number: n, random: random, history: History{Watchdog: watchdog, Hidden: hidden}}
+				r := &round{stage: s, t: t, number: n, random: random, history: History{Watchdog: watchdog, Hidden: hidden, Prompt: prompt}}
 				tally := r.run(dir)
 				for _, f := range r.history.Faults {
 					happened[f.What]++
@@ -93,8 +93,8 @@ func TestHistories(t *testing.T) {
 				total.add(tally)
 				total.Operations += tally.Operations
 			}
-			t.Logf("%d calls ordered; grants %v, refusals checked %v and %d not, records found %v; faults %v",
-				total.Operations, total.Grants, total.Refusals, total.Unchecked, total.Records, happened)
+			t.Logf("%d calls ordered; grants %v, refusals checked %v and %d not, waiters checked %v with up to %v beside what was free, records found %v; faults %v",
+				total.Operations, total.Grants, total.Refusals, total.Unchecked, total.Waiters, total.Beside.Round(time.Millisecond), total.Records, happened)
 			for _, kind := range s.kinds {
 				if total.Grants[kind] == 0 {
 					t.Errorf("no %s lock was granted", kind)
@@ -105,11 +105,12 @@ func TestHistories(t *testing.T) {
 }
 
 func (t *Tally) add(other Tally) {
-	for _, pair := range [][2]map[string]int{{t.Grants, other.Grants}, {t.Refusals, other.Refusals}, {t.Records, other.Records}} {
+	for _, pair := range [][2]map[string]int{{t.Grants, other.Grants}, {t.Refusals, other.Refusals}, {t.Records, other.Records}, {t.Waiters, other.Waiters}} {
 		for kind, n := range pair[1] {
 			pair[0][kind] += n
 		}
 	}
+	t.Beside = max(t.Beside, other.Beside)
 	t.Unchecked += other.Unchecked
 }
 
@@ -121,7 +122,11 @@ func (r *round) run(dir string) Tally {
 			continue // processes choose between read and write
 		}
 		for i := range 2 {
-			names = append(names, Name{kind, fmt.Sprintf("round%d:%s:%d", r.number, kind, i)})
+			n := Name{Kind: kind, Name: fmt.Sprintf("round%d:%s:%d", r.number, kind, i)}
+			if kind == "semaphore" {
+				n.Permits = 1 + 2*i
+			}
+			names = append(names, n)
 		}
 	}
 	for i := range processes {
@@ -254,6 +259,7 @@ func (r *round) sweep(names []Name) {
 		if n.Kind == "read" {
 			n.Kind = "write"
 		}
+		n.Takes = n.Permits // all of them
 		all.Go(func() {
 			for {
 				lease, err := c.locker(n).Acquire(ctx, core.AcquireOptions{WaitTime: core.WaitForever})
@@ -381,7 +387,7 @@ func addrs(servers []*redistest.Server) (all []string) {
 	return all
 }
 
-var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once", "rerun", "refuse"}
+var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once", "semaphore", "rerun", "refuse"}
 
 // durable makes a server confirm a write only once it survives a kill.
 var durable = []string{"appendonly yes", "appendfsync always"}

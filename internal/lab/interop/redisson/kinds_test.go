@@ -31,8 +31,10 @@ var (
 	fenced = kind{name: "fenced", since: hasFencedLock, lock: func(cs clients, name string) core.Locker { return cs[0].FencedLock(name) }, async: true}
 	read   = kind{name: "read", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Read() }, strict: strictReadWrite, shared: true}
 	write  = kind{name: "write", lock: func(cs clients, name string) core.Locker { return cs[0].ReadWriteLock(name).Write() }, strict: strictReadWrite}
-	multi  = kind{name: "multi", lock: whole(core.MultiLock), several: true}
-	red    = kind{name: "red", lock: whole(core.RedLock), several: true, votes: true}
+	// semaphore has one permit here, so that it can be held and waited for like a lock.
+	semaphore = kind{name: "semaphore", lock: func(cs clients, name string) core.Locker { return cs[0].Semaphore(name, 1) }}
+	multi     = kind{name: "multi", lock: whole(core.MultiLock), several: true}
+	red       = kind{name: "red", lock: whole(core.RedLock), several: true, votes: true}
 
 	// spin exists only in Redisson. It is a plain lock on the wire whose release is not announced.
 	spin = kind{name: "spin", since: hasSpinLock, lock: plain.lock}
@@ -105,6 +107,7 @@ var pairings = []pairing{
 	{name: "multi", held: multi, wanted: multi},
 	{name: "red", held: red, wanted: red, pause: redPause},
 	{name: "spin", held: spin, wanted: spin, polled: true},
+	{name: "semaphore", held: semaphore, wanted: semaphore},
 }
 
 // hammers are the crews that work on one lock at the same time.

@@ -84,6 +84,8 @@ func (topo *topology) testOthers(t *testing.T) {
 		{"fair, frozen", []kind{fair}, single, topo.testFairFrozen},
 		{"readers", []kind{read}, single, topo.testReaders},
 		{"fencing tokens", []kind{fenced}, true, topo.testTokens},
+		{"permits", []kind{semaphore}, true, topo.testPermits},
+		{"latch", []kind{plain}, !topo.apart, topo.testLatch},
 		{"name mapper", one, single && !topo.version.before(hasNameMapper), topo.testNameMapper},
 		{"hammer", slices.Concat(one, many), true, topo.testHammer},
 	} {

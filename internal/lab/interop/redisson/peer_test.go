@@ -92,12 +92,14 @@ type peerOptions struct {
 	topology  string
 	watchdog  time.Duration // Redisson's lockWatchdogTimeout
 	prefix    string        // its NameMapper puts this before names
+	ahead     time.Duration // how far the clock of its semaphores is ahead
 	addresses []string
 }
 
 // startPeer starts the program and waits until it has connected.
 func startPeer(o peerOptions) (*peer, error) {
-	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", o.jar,
+	args := []string{"-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-Dpeer.ahead=" + strconv.FormatInt(o.ahead.Milliseconds(), 10), "-jar", o.jar,
 		o.topology, strconv.FormatInt(o.watchdog.Milliseconds(), 10), cmp.Or(o.prefix, "-")}
 	for _, address := range o.addresses {
 		args = append(args, "redis://"+address)

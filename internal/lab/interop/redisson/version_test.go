@@ -23,12 +23,16 @@ var (
 	hasSpinLock        = version{3, 15, 0}
 	hasNameMapper      = version{3, 16, 0}
 	hasFencedLock      = version{3, 19, 0}
+	textPermitIDs      = version{3, 17, 0} // Older versions: ids of permits are text, later they are bytes.
 	hasSharded         = version{3, 22, 0} // if the first node it asks owns slot 0
+	hasSetPermits      = version{3, 23, 4} // and can acquire several permits at a time
 	sureOfSharded      = version{3, 28, 0}
 	hasIsHeldOfSeveral = version{3, 27, 2}
 	// Older versions: a waiter sleeps until a message once its first TTL is over.
 	fairAsksAgain   = version{3, 32, 0}
 	strictReadWrite = version{3, 44, 0}
+	// Older versions: a thread that waits for several permits sleeps until as many messages have come.
+	wakesForSeveral = version{3, 51, 0}
 	// Older versions: the NameMapper is not applied to the keys of the queue.
 	fairNameMapper = version{3, 52, 0}
 	never          = version{math.MaxInt}

@@ -886,4 +886,55 @@ var scriptMutants = []Mutant{
 		New:     "> tonumber(ARGV[2]) then",
 		Nets:    []string{"core/internal/lua TestOnceCount", "core TestOnce_Quota"},
 	},
+
+	// Latches.
+	{
+		Promise: "a call to a latch that is sent twice counts once",
+		File:    scripts + "latch_count_down.lua",
+		Old:     "if known then",
+		New:     "if false then",
+		Nets:    []string{"core/internal/lua TestLatchCountDown", "core TestLatch_LostReply", "core TestLatch_Stray"},
+	},
+	{
+		Promise: "a late try that had found no count does not count in the next round",
+		File:    scripts + "latch_count_down.lua",
+		Old:     "redis.call('SET', KEYS[2], count and '1' or '0', 'PX', ARGV[1])\nif not count then\n  return 0\nend",
+		New:     "if not count then\n  return 0\nend\nredis.call('SET', KEYS[2], '1', 'PX', ARGV[1])",
+		Nets:    []string{"core/internal/lua TestLatchCountDown_StrayInTheNextRound"},
+	},
+	{
+		Promise: "the mark of a call to a latch expires",
+		File:    scripts + "latch_count_down.lua",
+		Old:     ", 'PX', ARGV[1])",
+		New:     ")",
+		Nets:    []string{"core/internal/lua TestLatchCountDown", "core TestLatch_Stray"},
+	},
+	{
+		Promise: "the end of a count is announced",
+		File:    scripts + "latch_count_down.lua",
+		Old:     "if left == 0 then",
+		New:     "if false then",
+		Nets:    []string{"core/internal/lua TestLatchCountDown", "core TestLatch"},
+	},
+	{
+		Promise: "the key of something else is no latch",
+		File:    scripts + "latch_count_down.lua",
+		Old:     "if count and (",
+		New:     "if false and (",
+		Nets:    []string{"core/internal/lua TestLatch_WrongKind"},
+	},
+	{
+		Promise: "a late try sets no count after its call was answered",
+		File:    scripts + "latch_set.lua",
+		Old:     "if known then",
+		New:     "if false then",
+		Nets:    []string{"core/internal/lua TestLatchSet", "core TestLatch_Stray"},
+	},
+	{
+		Promise: "a count that was seen before a caller came does not open the latch for it",
+		File:    "core/awaiting.go",
+		Old:     "case w.arrival > arrived:",
+		New:     "case false:",
+		Nets:    []string{"core TestLatch_AnswerOfBefore"},
+	},
 }

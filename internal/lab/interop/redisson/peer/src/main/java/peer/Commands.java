@@ -2,12 +2,14 @@ package peer;
 
 import static java.util.concurrent.TimeUnit.MILLISECONDS;
 
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.redisson.api.RBucket;
+import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
@@ -17,14 +19,25 @@ final class Commands {
     private static final long FOR_EVER = TimeUnit.DAYS.toMillis(1);
 
     private final List<RedissonClient> clients; // one for each independent master
+    private final List<Permits> permits;
     private final Map<String, RLock> locks = new ConcurrentHashMap<>(); // threads may share the state of a lock object
 
     Commands(List<RedissonClient> clients) {
         this.clients = clients;
+        this.permits = clients.stream().map(Permits::new).toList();
     }
 
-    /** Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. */
+    /**
+     * Arguments: lock kind, name, and those of the command. {@code kind@n} is a lock of client n. Those of semaphores are in
+     * {@link Permits}. The commands of latches have no kind.
+     */
     String run(String command, String[] args) throws InterruptedException {
+        if (args[0].equals("semaphore")) {
+            return permits.get(0).run(command, args[1], Arrays.copyOfRange(args, 2, args.length));
+        }
+        if (command.startsWith("latch")) {
+            return latch(command, clients.get(0).getCountDownLatch(args[0]), args);
+        }
         RLock lock = locks.computeIfAbsent(args[0] + " " + args[1], key -> lock(args[0], args[1]));
         switch (command) {
             case "lock":
@@ -48,6 +61,25 @@ final class Commands {
                 return "" + Late.call(lock, "getToken");
             case "hammer":
                 return hammer(args[0], lock, Long.parseLong(args[2]), Integer.parseInt(args[3]), args[4]);
+            default:
+                throw new IllegalArgumentException("unknown command " + command);
+        }
+    }
+
+    private static String latch(String command, RCountDownLatch latch, String[] args) throws InterruptedException {
+        switch (command) {
+            case "latchSet":
+                return "" + latch.trySetCount(Long.parseLong(args[1]));
+            case "latchCountDown":
+                latch.countDown();
+                return "";
+            case "latchCount":
+                return "" + latch.getCount();
+            case "latchAwait":
+                latch.await();
+                return "";
+            case "latchDelete":
+                return "" + latch.delete();
             default:
                 throw new IllegalArgumentException("unknown command " + command);
         }

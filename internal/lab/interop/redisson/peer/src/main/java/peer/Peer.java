@@ -45,9 +45,13 @@ public final class Peer {
     /**
      * Arguments: {@code single}, {@code cluster}, {@code cluster-plain}, or independent {@code masters};
      * the watchdog timeout in milliseconds; the prefix that a NameMapper puts before names, {@code -} for none; and addresses.
+     * The property {@code peer.ahead} is how far the clock of semaphores is ahead, in milliseconds.
      */
     public static void main(String[] args) throws IOException {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        if (SkewedClock.AHEAD != 0) {
+            SkewedClock.install();
+        }
         String topology = args[0];
         long watchdog = Long.parseLong(args[1]);
         String prefix = args[2];
