@@ -566,6 +566,16 @@ func TestCounted_Join(t *testing.T) {
 	wantStates(t, append(all, later), Asleep, Asleep, Asleep, Queued, Queued)
 }
 
+// A caller that was refused comes before those that come later, even if more may try together.
+func TestCounted_JoinBehindOneThatWasRefused(t *testing.T) {
+	t.Parallel()
+	q, all := newPermitQueue(t, 1, 3)
+	refuse(t, q, all[0])
+	later := &Waiter[int]{Item: 1, Class: Counted, Limit: 1000, Together: 3}
+	q.Join(later)
+	wantStates(t, append(all, later), Asleep, Queued)
+}
+
 // After a grant, as many try as permits are free, and one more hears what becomes free.
 func TestCounted_Granted(t *testing.T) {
 	t.Parallel()

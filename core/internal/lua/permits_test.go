@@ -205,6 +205,19 @@ func TestPermits_Update(t *testing.T) {
 	}
 }
 
+// After SetPermits, no key expires.
+func TestPermits_SetForEver(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 1, three)
+	mustEval(t, rdb, SetPermits(semaphore, 2))
+	for _, key := range []string{semaphore.Free, semaphore.Taken, semaphore.Declared} {
+		if ttl := rdb.PTTL(ctx(), key).Val(); ttl != -1 {
+			t.Errorf("%s expires in %v", key, ttl)
+		}
+	}
+}
+
 // A permit that has expired stays expired, whichever command is late.
 func TestPermits_ExpiredStayExpired(t *testing.T) {
 	t.Parallel()

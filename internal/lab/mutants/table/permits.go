@@ -166,7 +166,7 @@ var permitMutants = []Mutant{
 		File:    scripts + "permit_set.lua",
 		Old:     "redis.call('PERSIST', KEYS[2])",
 		New:     "",
-		Nets:    []string{"core TestSemaphore_SetPermits"},
+		Nets:    []string{"core/internal/lua TestPermits_SetForEver"},
 	},
 	{
 		Promise: "SetPermits is later than all clients",
@@ -233,13 +233,6 @@ var permitMutants = []Mutant{
 		Old:     "Age: s.Age}",
 		New:     "Age: 0 * s.Age}",
 		Nets:    []string{"core TestSemaphore_TheLaterDeploymentWins"},
-	},
-	{
-		Promise: "each Acquire takes a permit of its own",
-		File:    "core/acquire.go",
-		Old:     "if !w.kind.Counted {",
-		New:     "if true {",
-		Nets:    []string{"core TestSemaphore_IsNotReentrant"},
 	},
 	{
 		Promise: "the grant of a permit ends no other",
@@ -332,6 +325,6 @@ var permitMutants = []Mutant{
 		File:    "core/internal/claim/waiter.go",
 		Old:     "c == Counted && (w.state == Heir || !w.counted && (w.state == Ready || w.state == Asking))",
 		New:     "c == Counted",
-		Nets:    []string{"core/internal/claim TestCounted_Join"},
+		Nets:    []string{"core/internal/claim TestCounted_JoinBehindOneThatWasRefused"},
 	},
 }

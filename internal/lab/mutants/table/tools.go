@@ -40,8 +40,8 @@ var toolMutants = []Mutant{
 	{
 		Promise: "a prefix is text, not a pattern",
 		File:    "inspect/list.go",
-		Old:     "!strings.HasPrefix(name, s.opts.Prefix) ||",
-		New:     "",
+		Old:     "return strings.HasPrefix(name, s.opts.Prefix)",
+		New:     "return name != \"\" || strings.HasPrefix(name, s.opts.Prefix)",
 		Nets:    []string{"inspect TestList_Kinds/single"},
 	},
 	{
