@@ -32,8 +32,8 @@ type Semaphore struct {
 // force from the first Acquire of the client that New made last, by the clock of Redis, until
 // SetPermits sets another. So the later deployment wins, and the versions do not fight while both
 // run. Clients made within the same second count as one, and of one client the first number is in
-// force. If there are fewer permits than before, holders keep theirs, and no caller gets one until enough
-// are released. Redis keeps the number for a day after its last use.
+// force. If there are fewer permits than before, holders keep theirs, and no caller gets one until
+// enough are released. Redis forgets the number half a day to a day after its last use.
 //
 // permits 0 leaves the number to Redis: SetPermits or a JVM has set it, for ever. Until then Acquire
 // waits. Use that to share a semaphore with Redisson, because a JVM cannot acquire what Redis does
