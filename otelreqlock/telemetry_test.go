@@ -144,7 +144,7 @@ func TestMetrics(t *testing.T) {
 	fx.wantCount(t, 1, "reqlock.locks.lost")
 
 	oldest, ok := fx.metrics(t)["reqlock.locks.oldest"].Data.(metricdata.Gauge[float64])
-	if !ok || len(oldest.DataPoints) != 6 {
+	if !ok || len(oldest.DataPoints) != len(core.Kinds()) {
 		t.Errorf("reqlock.locks.oldest: %v", oldest)
 	}
 	durations := fx.metrics(t)["reqlock.acquire.duration"]

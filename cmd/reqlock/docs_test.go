@@ -84,7 +84,7 @@ func TestDocumentation(t *testing.T) {
 	for _, args := range [][]any{
 		{"SET", export.Lock, 2},
 		{"SET", export.Declared, "5 1764345600000"},
-		{"ZADD", export.Taken, expiry, web1 + ":14", expiry, web1 + ":14:2", 922337203685477, "\x00\xff\r\n:{}%\x7f\x80ABCDEF"},
+		{"ZADD", export.Taken, expiry, web1 + ":14", expiry, web1 + ":14:2", int64(922337203685477), "\x00\xff\r\n:{}%\x7f\x80ABCDEF"},
 	} {
 		if err := rdb.Do(t.Context(), args...).Err(); err != nil {
 			t.Fatal(err)

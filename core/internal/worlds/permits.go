@@ -118,7 +118,7 @@ func (m *Model) forgetPermits(db *memredis.DB, w uint8) {
 			}
 			n++
 		}
-		db.Do("ZADD", m.keys.taken, strconv.Itoa(now), wire.PermitID(gone, n))
+		db.Do("ZADD", m.keys.taken, strconv.FormatInt(now, 10), wire.PermitID(gone, n))
 		db.Do("ZREM", m.keys.taken, id)
 		if ttl > 0 {
 			db.Do("PEXPIRE", m.keys.taken, strconv.FormatInt(ttl, 10))
