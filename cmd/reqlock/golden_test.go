@@ -57,7 +57,7 @@ func fill(t *testing.T, rdb *redis.Client) {
 	expiry := time.Now().Add(4*time.Hour + 59*time.Second).UnixMilli()
 	do("SET", "export:pdf", 2)
 	do("SET", core.KeysOf("export:pdf").Declared, "5 1764345600000")
-	do("ZADD", core.KeysOf("export:pdf").Taken, expiry, web1+":14", expiry, web1+":14:2", 922337203685477, "\x00\xff\r\n:{}%\x7f\x80ABCDEF", 1, web2+":5")
+	do("ZADD", core.KeysOf("export:pdf").Taken, expiry, web1+":14", expiry, web1+":14:2", int64(922337203685477), "\x00\xff\r\n:{}%\x7f\x80ABCDEF", 1, web2+":5")
 	do("DECR", "export:pdf") // the permit that has expired is taken until the next acquire
 	do("SET", "export:csv", 4)
 	do("SET", core.KeysOf("export:csv").Declared, "4 1764345600000")

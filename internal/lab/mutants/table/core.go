@@ -858,7 +858,7 @@ var coreMutants = []Mutant{
 		Promise: "who waits keeps its wait while a primary is to be found",
 		File:    "core/attempt.go",
 		Old:     "return !w.NoWait && errors.Is(err, ErrReadOnly)",
-		New:     "return false",
+		New:     "return !w.NoWait && errors.Is(err, nil)",
 		Nets:    []string{"core TestReadOnly_Stays"},
 	},
 	{
