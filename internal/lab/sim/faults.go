@@ -193,7 +193,7 @@ func (i *injector) close(proc *process, grace time.Duration) {
 func (i *injector) restart(n *node, f fault, length time.Duration) {
 	w := i.world
 	var snapshot *memredis.DB
-	crash := w.now()
+	crash, taken := w.now(), w.now()
 	if f == rollbacks { // loses what it writes until the crash
 		snapshot = n.db.Clone()
 		crash += time.Duration(i.rng.Int64N(int64(time.Second)))
@@ -218,8 +218,11 @@ func (i *injector) restart(n *node, f fault, length time.Duration) {
 				}
 			}
 		case rollbacks:
-			data = snapshot
+			if n.restarted <= taken { // else it has lost what it wrote after the snapshot already
+				data = snapshot
+			}
 		}
+		n.restarted = w.now()
 		w.note("FAULT", "%s restarts after %s (%s) with %d keys, and loads them for %s", n.addr, downFor, f, len(data.Keys()), loads)
 		n.restart(data, loads)
 	})

@@ -26,6 +26,7 @@ type node struct {
 
 	down         bool
 	loadingUntil time.Duration
+	restarted    time.Duration // the latest restart
 	pausedUntil  time.Duration
 	// refuses is what the node answers until refusesUntil.
 	refuses      refusal
