@@ -66,6 +66,11 @@ func (c *Client) ForceUnlockOwners(ctx context.Context, key, kindName string, ow
 	case len(owners) == 0:
 		l.err = invalid(ErrInvalidOptions, "there are no owners to take the lock from")
 	}
+	return l.forceOwners(ctx, owners)
+}
+
+// forceOwners takes the lock from these owners only.
+func (l *Lock) forceOwners(ctx context.Context, owners []string) (Forced, error) {
 	if l.err != nil {
 		return Forced{}, opErr("force-unlock", l.label(), l.err)
 	}

@@ -200,7 +200,7 @@ func TestLatch_Stray(t *testing.T) {
 	latch := c.CountDownLatch("a")
 	mustSetCount(t, latch, 1)
 	stray := proxy.OnMatch(1, runsScript(latchCountDownScript), redistest.HoldRequest)
-	mustCountDown(t, latch) // by the second try
+	mustCountDown(t, latch) // The second try has a reply.
 	mustSetCount(t, latch, 2)
 	strayOfSet := proxy.OnMatch(1, runsScript(latchSetScript), redistest.HoldRequest)
 	if set, err := latch.TrySetCount(bg, 7); set || err != nil {

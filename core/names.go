@@ -21,7 +21,7 @@ type shard struct {
 	dog     *watchdog.Watchdog[*hold]
 	mu      sync.Mutex
 	entries map[string]*entry
-	permits map[string]*entry // of semaphores: a lock may have the same name
+	permits map[string]*entry // the entries of semaphores, whose names may be those of locks, too
 	held    int               // number of holds that Redis may have
 
 	acquiring sync.WaitGroup // callers in Acquire; Add is called only while the client is open

@@ -70,7 +70,7 @@ func (s *Semaphore) AcquireN(ctx context.Context, n int, opts AcquireOptions) (*
 	some := *s
 	some.lock.kind, some.kind.Takes = &some.kind, n
 	if s.lock.err == nil && (n < 1 || s.kind.Declares > 0 && n > s.kind.Declares) {
-		some.lock.err = invalid(ErrInvalidOptions, "%d permits of %d; take 1 at least, and no more than there are", n, s.kind.Declares)
+		some.lock.err = invalid(ErrInvalidOptions, "a caller cannot take %d permits of %d; take at least 1, and no more than there are", n, s.kind.Declares)
 	}
 	return some.lock.Acquire(ctx, opts)
 }
@@ -122,16 +122,9 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 }
 
 // ForceUnlock takes the permits of one owner, as Client.Holds and package inspect name it, and
-// reports whether it had any. Its lease ends as Lock.ForceUnlock says. Redisson: release of a permit
-// ID.
+// reports whether it had any. Its lease ends as Lock.ForceUnlock says. The error of an uncertain
+// outcome is that of Client.ForceUnlockOwners. Redisson: release of a permit ID.
 func (s *Semaphore) ForceUnlock(ctx context.Context, owner string) (bool, error) {
-	err := s.lock.err
-	var forced Forced
-	if err == nil {
-		forced, _, err = s.lock.takeFrom(ctx, []string{owner})
-	}
-	if err != nil {
-		return false, opErr("force-unlock", s.lock.label(), err)
-	}
-	return slices.Contains(forced.Owners, owner), nil
+	forced, err := s.lock.forceOwners(ctx, []string{owner})
+	return slices.Contains(forced.Owners, owner), err
 }

@@ -15,9 +15,9 @@ type permitModel struct {
 	*testing.T
 	r        *rand.Rand
 	q        Queue[int]
-	free     int // in Redis
-	held     int // by this process, and not being released
-	others   int // by other processes
+	free     int // The permits that are free in Redis.
+	held     int // Those of this process that are not being released.
+	others   int // Those of other processes.
 	waiters  []*Waiter[int]
 	underway []func() // each goes on with something that was sent, and may send more
 	next     int

@@ -87,18 +87,18 @@ func (q *Queue[T]) waiting() int {
 	return n
 }
 
-// crowded reports whether as many waiters try as w may try together with.
+// crowded reports whether as many waiters try as a Counted w may try together with.
 func (q *Queue[T]) crowded(w *Waiter[T]) bool {
+	if w.Class != Counted {
+		return false
+	}
 	n := int32(0)
-	for _, other := range q.waiters {
-		if !other.atFront() || w.Class != Counted {
-			break
-		}
+	for _, other := range q.front() {
 		if other.state == Ready || other.state == Asking {
 			n++
 		}
 	}
-	return w.Class == Counted && n >= w.Together
+	return n >= w.Together
 }
 
 // A Step is what a waiter does next.
@@ -200,7 +200,7 @@ func (q *Queue[T]) Prompt(now clock.Moment) (wake []*Waiter[T]) {
 func (q *Queue[T]) Asks(w *Waiter[T], now clock.Moment) (polls bool) {
 	polls = w.state == Asleep && !w.woken
 	if w.move(Asking) {
-		w.woken, w.counts, w.asked, q.asked = false, false, now, now
+		w.woken, w.again, w.asked, q.asked = false, false, now, now
 	}
 	return polls
 }
@@ -234,7 +234,7 @@ func (q *Queue[T]) Refused(w *Waiter[T], pollAt clock.Moment) (tooMany []*Waiter
 func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 	if w.state != Out && w.move(Asleep) {
 		w.PollAt, w.sure = pollAt, false
-		if w.counts {
+		if w.again {
 			w.wake()
 		}
 	}
@@ -247,7 +247,7 @@ func (q *Queue[T]) Sleeps(w *Waiter[T], pollAt clock.Moment) {
 func (q *Queue[T]) Leave(w *Waiter[T]) (wake []*Waiter[T]) {
 	in := w.state.Waits()
 	wake = q.remove(w)
-	if in && w.Class == Counted && (w.woken || w.counts) {
+	if in && w.Class == Counted && (w.woken || w.again) {
 		return q.Wake()
 	}
 	return wake
@@ -311,7 +311,7 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 	rested := q.rotation.phase != running
 	q.rotation.move(running)
 	q.asked = now
-	if w.Class == Counted && (w.woken || w.counts) { // more may have become free since its attempt
+	if w.Class == Counted && (w.woken || w.again) { // more may have become free since its attempt
 		free = max(free, 1)
 	}
 	wake = q.remove(w)
@@ -336,7 +336,7 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 // the front sleep. One of those that are no heirs is at the front, and hears what becomes free: it
 // is returned as next.
 func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
-	for i, w := range q.waiters {
+	for _, w := range q.waiters {
 		if w.state == Queued {
 			if free <= 0 && next != nil {
 				break
@@ -348,12 +348,12 @@ func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], 
 			continue
 		case w.state == Asking:
 			free--
-			w.counts = true
+			w.again = true
 		case free > 0:
 			free--
 			w.wake()
 			w.sure = true
-			wake = append(wake, q.waiters[i])
+			wake = append(wake, w)
 		case w.state == Ready && !w.NoWait && !w.woken:
 			w.refrain(now, pollAt)
 		}

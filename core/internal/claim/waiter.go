@@ -82,7 +82,7 @@ type Waiter[T any] struct {
 	counted bool         // counts towards Limit: it was refused, or joined behind others
 	woken   bool         // the lock may have been freed since its latest attempt began
 	sure    bool         // Counted: it tries because a permit is free
-	counts  bool         // Counted: a permit became free that its attempt may get; if refused, it tries again
+	again   bool         // Counted: another waiter left a permit to its attempt, so if refused, it tries again
 	wakes   uint16       // number of wake-ups; wraps around
 	arrival uint32       // value of Queue.Arrivals after it joined; wraps around
 }

@@ -7,6 +7,8 @@ import (
 )
 
 var (
+	//go:embed latch_read.lua
+	latchRead string
 	//go:embed latch_set.lua
 	latchSetSource string
 	//go:embed latch_count_down.lua
@@ -16,9 +18,9 @@ var (
 	//go:embed latch_forget.lua
 	latchForgetSource string
 
-	latchSet       = script("latch_set", latchSetSource, 0)
-	latchCountDown = script("latch_count_down", latchCountDownSource, 0)
-	latchCount     = script("latch_count", latchCountSource, 0)
+	latchSet       = script("latch_set", latchRead+latchSetSource, 0)
+	latchCountDown = script("latch_count_down", latchRead+latchCountDownSource, 0)
+	latchCount     = script("latch_count", latchRead+latchCountSource, 0)
 	latchForget    = script("latch_forget", latchForgetSource, 0)
 )
 

@@ -18,9 +18,9 @@ if known then
   return tonumber(known)
 end
 
-local count = redis.call('GET', KEYS[1])
-if count and (#count > 18 or not string.find(count, '^%-?%d+$')) then
-  return redis.error_reply('WRONGKIND the key is not the count of a latch')
+local count, wrong = read(KEYS[1])
+if wrong then
+  return wrong
 end
 redis.call('SET', KEYS[2], count and '0' or '1', 'PX', ARGV[2])
 if count then

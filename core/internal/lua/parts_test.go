@@ -11,7 +11,7 @@ import (
 )
 
 // beginnings are the files with which several scripts begin. They are no scripts and have no reply.
-var beginnings = []string{"fair_queue", "fenced_draw", "force_take", "force_tell", "permit_clock"}
+var beginnings = []string{"fair_queue", "fenced_draw", "force_take", "force_tell", "latch_read", "permit_clock"}
 
 // What several scripts do stands in one file. A script is the files that it needs, one after the
 // other: some begin it, others are functions of KEYS and ARGV. Its digest is that of the whole text.
@@ -64,9 +64,9 @@ func TestParts(t *testing.T) {
 		holders:           text("holders"),
 		present:           text("present"),
 		inspect:           text("inspect"),
-		latchSet:          text("latch_set"),
-		latchCountDown:    text("latch_count_down"),
-		latchCount:        text("latch_count"),
+		latchSet:          text("latch_read") + text("latch_set"),
+		latchCountDown:    text("latch_read") + text("latch_count_down"),
+		latchCount:        text("latch_read") + text("latch_count"),
 		latchForget:       text("latch_forget"),
 		onceCount:         text("once_count"),
 		onceLook:          text("once_look"),

@@ -17,19 +17,18 @@
 --   {ttl}      not enough are free; the next one expires in ttl ms, -1: never, or nothing is known
 --   WRONGKIND  error: the key is no semaphore
 --
--- Keys live for a day after their last use, unless somebody has set the permits in Redis. Their
--- number is free + taken. If that is not what was declared, a key was lost or the declaration is new:
--- then the number of free permits is corrected.
+-- The keys expire half a day to a day after their last use. They stay for ever if SetPermits or another
+-- program has set the number. There are as many permits as are free and taken. If that is not what was
+-- declared, a key was lost or the declaration is new, so the script corrects the number of free ones.
 
 local owner, lease, wants = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local now = clock()
-local stored = redis.call('GET', KEYS[1])
-local free = tonumber(stored or nil)
-if stored and not free then
+local free, wrong = number(KEYS[1])
+if wrong then
   return redis.error_reply('WRONGKIND the key is no semaphore')
 end
 
--- What expired while nobody used the semaphore is free.
+-- A permit that has expired is free.
 local old = free
 local expired, taken = 0, redis.call('ZCARD', KEYS[2])
 if taken > 0 then
@@ -37,12 +36,14 @@ if taken > 0 then
   taken, free = taken - expired, free and free + expired
 end
 
--- Returns how many permits there are by the latest declaration; nil: there is none.
+-- Returns how many permits there are by the latest declaration, or nil if there is none. The caller's
+-- is stored if it is the latest.
+local declares = false
 local function declared()
   local permits, since = string.match(redis.call('GET', KEYS[3]) or '', '^(%d+) (%d+)$')
   local begun = now - ARGV[5]
   if ARGV[4] ~= '0' and (not permits or tonumber(since) + 1000 < begun) then
-    permits = ARGV[4]
+    permits, declares = ARGV[4], true
     redis.call('SET', KEYS[3], string.format('%s %d', permits, begun))
   end
   return tonumber(permits)
@@ -68,9 +69,10 @@ if free ~= old then
   redis.call('INCRBY', KEYS[1], free - (old or 0))
 end
 
--- Prolongs the lives of the keys.
+-- Prolongs the lives of the keys, unless they stay for ever. If the number of free permits was lost, the
+-- declaration tells.
 local day = math.max(24 * 3600 * 1000, 2 * lease)
-local ttl = old and redis.call('PTTL', KEYS[1]) or 0
+local ttl = old and redis.call('PTTL', KEYS[1]) or not declares and redis.call('PTTL', KEYS[3]) or 0
 if ttl ~= -1 then
   if ttl < day / 2 or corrected then
     for i = 1, 3 do

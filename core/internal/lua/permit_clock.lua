@@ -2,13 +2,20 @@
 --
 -- A lease may have several permits. The first has the wire owner as its id, and the others have :2,
 -- :3 and so on after it. An id whose expiry has passed holds nothing, but counts as taken until an
--- acquire removes it. It must not come back to life: a command that was late would hold what nobody
--- frees.
+-- acquire removes it. No command prolongs it: after a late one, the permit would have no holder that
+-- frees it.
 
 -- Returns the server's clock in ms.
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Returns the number of free permits, or nil if there is none, and whether the key has something else.
+local function number(free)
+  local text = redis.call('GET', free)
+  local n = tonumber(text or nil)
+  return n, text and not n
 end
 
 -- Returns the id of the i-th permit of a wire owner.

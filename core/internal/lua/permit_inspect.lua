@@ -4,9 +4,15 @@
 -- KEYS[2]  permits that are taken
 -- KEYS[3]  declaration
 --
--- Reply: {permits, taken}; permits is -1 if nothing is known. A permit that has expired is not taken.
+-- Reply:
+--   {permits, taken}  permits is -1 if nothing is known. A permit that has expired is not taken
+--   WRONGKIND         error: the key is no semaphore
 
-local free, permits = redis.call('GET', KEYS[1]), nil
+local free, wrong = number(KEYS[1])
+if wrong then
+  return redis.error_reply('WRONGKIND the key is no semaphore')
+end
+local permits
 if free then
   permits = free + redis.call('ZCARD', KEYS[2])
 else

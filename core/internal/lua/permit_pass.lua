@@ -1,5 +1,6 @@
 -- Hands the permits of a hold over to another one. They are never free in between. If there are fewer
--- permits than are taken, frees them instead.
+-- permits than are taken, frees them instead. If the old hold has lost one of its permits, the others
+-- are free, too.
 --
 -- KEYS[1]   number of free permits
 -- KEYS[2]   permits that are taken
@@ -15,21 +16,25 @@
 --   -1  freed instead
 --   0   the old hold is gone, and the new one does not exist
 
-local taken, to, count = KEYS[2], ARGV[2], tonumber(ARGV[4])
+local taken, from, to, count = KEYS[2], ARGV[1], ARGV[2], tonumber(ARGV[4])
 local lease = tonumber(ARGV[3])
 local now = clock()
 local expiry = now + lease
 
-if missing(taken, ARGV[1], 1, now) > 0 then
-  if missing(taken, to, count, now) > 0 then
-    return 0
+local lacks = missing(taken, from, count, now)
+if lacks > 0 then
+  if missing(taken, to, count, now) == 0 then -- an earlier try has handed over
+    take(taken, to, count, expiry)
+    outlast(taken, lease)
+    return 1
   end
-  take(taken, to, count, expiry) -- an earlier try has handed over
-  outlast(taken, lease)
-  return 1
+  if lacks < count then
+    announce(KEYS[1], drop(taken, from, count), 5)
+  end
+  return 0
 end
-if tonumber(redis.call('GET', KEYS[1]) or 0) < 0 then
-  announce(KEYS[1], drop(taken, ARGV[1], count), 5)
+if (number(KEYS[1]) or 0) < 0 then
+  announce(KEYS[1], drop(taken, from, count), 5)
   return -1
 end
 
@@ -38,6 +43,6 @@ end
 -- leave last.
 redis.call('ZREM', taken, '')
 take(taken, to, count, expiry)
-drop(taken, ARGV[1], count)
+drop(taken, from, count)
 outlast(taken, lease)
 return 1

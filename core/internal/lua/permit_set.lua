@@ -11,8 +11,8 @@
 --   1          done
 --   WRONGKIND  error: the key is no semaphore
 
-local stored = redis.call('GET', KEYS[1])
-if stored and not tonumber(stored) then
+local _, wrong = number(KEYS[1])
+if wrong then
   return redis.error_reply('WRONGKIND the key is no semaphore')
 end
 local now = clock()

@@ -142,7 +142,7 @@ func TestPermits_Pass(t *testing.T) {
 		return answer
 	}
 	if got := pass("a", "b"); got != (Answer{}) {
-		t.Errorf("nobody holds it: %+v", got)
+		t.Errorf("no one holds it: %+v", got)
 	}
 	acquirePermits(t, rdb, "a", 2, three)
 	for range 2 { // the second is a repeat
@@ -173,6 +173,24 @@ func TestPermits_PassKeepsTheTTL(t *testing.T) {
 		if ttl := rdb.PTTL(ctx(), semaphore.Taken).Val(); ttl < max(12*time.Hour, pass.lease-time.Minute) {
 			t.Errorf("the key of the permit of %s expires in %v, and its lease is %v", pass.to, ttl, pass.lease)
 		}
+	}
+}
+
+// A hold that has lost a part is gone: the heir does not get more permits than it has, and the rest is
+// free.
+func TestPermits_PassOfAPart(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 2, three)
+	acquirePermits(t, rdb, "b", 1, three)
+	rdb.ZRem(ctx(), semaphore.Taken, "a:2") // another program has taken it over
+	rdb.ZAdd(ctx(), semaphore.Taken, redis.Z{Score: 1e15, Member: "c"})
+	for range 2 { // the second is a repeat
+		c := PassPermits(semaphore, "a", "d", 2, lease)
+		if got, err := c.ReadPass(mustEval(t, rdb, c)); err != nil || got != (Answer{}) {
+			t.Errorf("%+v, %v", got, err)
+		}
+		wantSemaphore(t, rdb, "1", "b", "c")
 	}
 }
 
@@ -211,9 +229,15 @@ func TestPermits_SetForEver(t *testing.T) {
 	rdb := redistest.Start(t).Client(t)
 	acquirePermits(t, rdb, "a", 1, three)
 	mustEval(t, rdb, SetPermits(semaphore, 2))
-	for _, key := range []string{semaphore.Free, semaphore.Taken, semaphore.Declared} {
-		if ttl := rdb.PTTL(ctx(), key).Val(); ttl != -1 {
-			t.Errorf("%s expires in %v", key, ttl)
+	for _, lost := range []string{"nothing", semaphore.Free} { // an acquire restores a lost number
+		rdb.Del(ctx(), lost)
+		if got := acquirePermits(t, rdb, lost, 1, Declaration{}); got.Granted != (lost == "nothing") {
+			t.Errorf("%s is lost: %+v", lost, got)
+		}
+		for _, key := range []string{semaphore.Free, semaphore.Taken, semaphore.Declared} {
+			if ttl := rdb.PTTL(ctx(), key).Val(); ttl != -1 {
+				t.Errorf("%s is lost: %s expires in %v", lost, key, ttl)
+			}
 		}
 	}
 }
@@ -441,7 +465,7 @@ func TestPermits_WrongType(t *testing.T) {
 		}
 	}
 	rdb.Set(ctx(), semaphore.Free, "a value", 0)
-	for _, c := range []Call{AcquirePermits(semaphore, "a", 1, lease, three), SetPermits(semaphore, 2)} {
+	for _, c := range []Call{AcquirePermits(semaphore, "a", 1, lease, three), SetPermits(semaphore, 2), CountPermits(semaphore)} {
 		if _, err := eval(rdb, c); !redis.HasErrorPrefix(err, "WRONGKIND") {
 			t.Errorf("%s of a string: %v", c.Script.Name, err)
 		}

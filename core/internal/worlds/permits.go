@@ -193,7 +193,7 @@ func (r *run) wantTotal() (n int, known bool) {
 // before half a day; that no permit ends earlier than it would have; and that a grant is for the whole
 // lease.
 func (r *run) checkExpiries() error {
-	forever := r.command.op == opSet || r.before.TTL(r.lock) == memredis.NoTTL
+	forever := r.command.op == opSet || r.before.TTL(r.lock) == memredis.NoTTL || r.before.TTL(r.keys.declared) == memredis.NoTTL
 	for _, name := range r.after.Keys() {
 		ttl := r.after.TTL(name)
 		if ttl == memredis.NoTTL && !forever && r.before.TTL(name) != memredis.NoTTL {

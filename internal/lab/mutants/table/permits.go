@@ -78,7 +78,7 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a string of another program is no semaphore",
 		File:    scripts + "permit_acquire.lua",
-		Old:     "if stored and not free then",
+		Old:     "if wrong then",
 		New:     "if false then",
 		Nets:    []string{"core/internal/lua TestPermits_WrongType"},
 	},
@@ -132,15 +132,15 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a hand-over of the only permit keeps the TTL of its key",
 		File:    scripts + "permit_pass.lua",
-		Old:     "take(taken, to, count, expiry)\ndrop(taken, ARGV[1], count)\noutlast",
-		New:     "drop(taken, ARGV[1], count)\ntake(taken, to, count, expiry)\noutlast",
+		Old:     "take(taken, to, count, expiry)\ndrop(taken, from, count)\noutlast",
+		New:     "drop(taken, from, count)\ntake(taken, to, count, expiry)\noutlast",
 		Nets:    []string{"core/internal/lua TestPermits_PassKeepsTheTTL", "sim", "world semaphore/one"},
 		Report:  "{order}:timeout has no TTL",
 	},
 	{
 		Promise: "a permit beyond a lower number is freed, not handed over",
 		File:    scripts + "permit_pass.lua",
-		Old:     "if tonumber(redis.call('GET', KEYS[1]) or 0) < 0 then",
+		Old:     "if (number(KEYS[1]) or 0) < 0 then",
 		New:     "if false then",
 		Nets:    []string{"core/internal/lua TestPermits_Pass", "world semaphore/resize"},
 		Report:  "permits are in force, and there are 1",
@@ -148,10 +148,24 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a permit that is gone is not handed over",
 		File:    scripts + "permit_pass.lua",
-		Old:     "    return 0\n",
+		Old:     "  return 0\n",
 		New:     "",
 		Nets:    []string{"world semaphore/one"},
 		Report:  "which did not hold it",
+	},
+	{
+		Promise: "permits of which one is gone are not handed over",
+		File:    scripts + "permit_pass.lua",
+		Old:     "local lacks = missing(taken, from, count, now)",
+		New:     "local lacks = missing(taken, from, 1, now)",
+		Nets:    []string{"core/internal/lua TestPermits_PassOfAPart"},
+	},
+	{
+		Promise: "a number that SetPermits has set stays, also if it had to be restored",
+		File:    scripts + "permit_acquire.lua",
+		Old:     "not declares and redis.call('PTTL', KEYS[3]) or 0",
+		New:     "0",
+		Nets:    []string{"core/internal/lua TestPermits_SetForEver"},
 	},
 	{
 		Promise: "SetPermits counts the permits that are taken",
@@ -253,14 +267,14 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a caller whose attempt may get a free permit tries again if it is refused",
 		File:    "core/internal/claim/queue.go",
-		Old:     "\t\t\tfree--\n\t\t\tw.counts = true\n",
+		Old:     "\t\t\tfree--\n\t\t\tw.again = true\n",
 		New:     "\t\t\tfree--\n",
 		Nets:    []string{"core/internal/claim TestCounted_Model"},
 	},
 	{
 		Promise: "a refusal after a permit was freed leads to another attempt",
 		File:    "core/internal/claim/queue.go",
-		Old:     "\t\tif w.counts {\n",
+		Old:     "\t\tif w.again {\n",
 		New:     "\t\tif false {\n",
 		Nets:    []string{"core/internal/claim TestCounted_Model"},
 	},
@@ -295,7 +309,7 @@ var permitMutants = []Mutant{
 	{
 		Promise: "no more callers try at first than there are permits",
 		File:    "core/internal/claim/queue.go",
-		Old:     "return w.Class == Counted && n >= w.Together",
+		Old:     "return n >= w.Together",
 		New:     "return false",
 		Nets:    []string{"core/internal/claim TestCounted_Join"},
 	},
@@ -309,7 +323,7 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a caller that leaves gives the message of a free permit to the next",
 		File:    "core/internal/claim/queue.go",
-		Old:     "if in && w.Class == Counted && (w.woken || w.counts) {",
+		Old:     "if in && w.Class == Counted && (w.woken || w.again) {",
 		New:     "if false && in {",
 		Nets:    []string{"core/internal/claim TestCounted_Model"},
 	},

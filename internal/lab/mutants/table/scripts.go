@@ -918,7 +918,7 @@ var scriptMutants = []Mutant{
 	},
 	{
 		Promise: "the key of something else is no latch",
-		File:    scripts + "latch_count_down.lua",
+		File:    scripts + "latch_read.lua",
 		Old:     "if count and (",
 		New:     "if false and (",
 		Nets:    []string{"core/internal/lua TestLatch_WrongKind"},
