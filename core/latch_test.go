@@ -540,6 +540,7 @@ func TestLatch_Close(t *testing.T) {
 	wantErr(t, "Count", err, ErrClosed)
 	wantLatchCount(t, latch, 1)
 	mustCountDown(t, latch)
+	eventually(t, "the other client to remove its mark", func() bool { return len(fx.rdb.Keys(bg, "*").Val()) == 0 })
 	fx.wantClosed(t, c)
 }
 

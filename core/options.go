@@ -49,10 +49,9 @@ type Options struct {
 	ReplicaTimeout time.Duration
 	// MaxWaiting bounds how many callers of this client wait in Acquire or Await at a time, for all
 	// names together. One more gets ErrTooManyWaiters. A caller that gets its lock at the first
-	// attempt, or finds a count of 0, does not count. A waiting caller
-	// takes about 6 KB here, besides what its request takes, so the default, eight names with as many
-	// as AcquireOptions.MaxWaiters allows, is about 50 MB. 0: 8192; -1: no bound; other negative
-	// values are refused.
+	// attempt, or finds a count of 0, does not count. A waiting caller takes about 6 KB here, besides
+	// what its request takes, so the default, eight names with as many as AcquireOptions.MaxWaiters
+	// allows, is about 50 MB. 0: 8192; -1: no bound; other negative values are refused.
 	MaxWaiting int
 	// PublishMode selects the pub/sub commands for releases. All programs that share locks must use
 	// the same mode.

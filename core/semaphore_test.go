@@ -530,3 +530,18 @@ func TestSemaphore_OneCommandAnAcquisition(t *testing.T) {
 		t.Errorf("%d commands for %d acquisitions", n, callers*each)
 	}
 }
+
+// With ReplicaAcks, a permit counts once a replica has it. One that no replica confirms is given back.
+func TestSemaphore_ReplicaAcks(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	srv, replica := fx.replica(t)
+	c := fx.newLocks(t, replicaAcks(1))
+	s := c.Semaphore("a", 2)
+	lease := eventuallyAcquireOf(t, s, AcquireOptions{WaitTime: patience})
+	eventually(t, "the replica to have the permit, and no other", func() bool { return taken(t, replica, "a") == 1 })
+	srv.Freeze(t)
+	wantErr(t, "a permit that no replica confirms", tryAcquire(s), ErrNotReplicated)
+	eventually(t, "that permit to be free", func() bool { return taken(t, fx.rdb, "a") == 1 })
+	mustRelease(t, lease)
+}

@@ -270,9 +270,15 @@ func acquireAndRelease(t *testing.T, c *Client, name string) {
 // ack.
 func eventuallyAcquire(t testing.TB, c *Client, name string, opts AcquireOptions) (lease *Lease) {
 	t.Helper()
+	return eventuallyAcquireOf(t, c.Lock(name), opts)
+}
+
+// eventuallyAcquireOf is eventuallyAcquire for a lock of any kind.
+func eventuallyAcquireOf(t testing.TB, l Locker, opts AcquireOptions) (lease *Lease) {
+	t.Helper()
 	eventually(t, "a lock to be granted", func() bool {
 		var err error
-		lease, err = c.Lock(name).Acquire(bg, opts)
+		lease, err = l.Acquire(bg, opts)
 		return err == nil
 	})
 	return lease

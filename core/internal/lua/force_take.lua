@@ -1,6 +1,6 @@
 -- Takes a lock from its holders. This is not a script, but the beginning of force_release.lua and
--- fair_force_release.lua.
---
+-- fair_force_release.lua. force_tell.lua stands before it.
+
 -- Removes the fields ARGV[first] to ARGV[first + count - 1] and tells their clients. prefix is that
 -- of the clients' channels. Returns how many of the fields there were, whether the lock is a
 -- read/write lock, and the reply: how many owners hold the lock still, then for each field 1 if it

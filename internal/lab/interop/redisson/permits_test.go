@@ -91,7 +91,7 @@ func (s shared) jvmTake(t *testing.T, lease time.Duration) string {
 	return id
 }
 
-// jvmWait makes a thread of its own wait for permits without a lease, and returns once it sleeps.
+// jvmWait starts a thread that waits for permits without a lease. It returns once the thread sleeps.
 func (s shared) jvmWait(t *testing.T, permits int) *reply {
 	t.Helper()
 	thread := newName("waiter")
