@@ -106,6 +106,8 @@ func readGrant(x *redisop.Op, reply any, err error) (lua.Answer, error) {
 		err = x.Proven()
 	case answer.Bound:
 		err = ErrBound
+	case answer.TooFew:
+		err = errTooFew
 	case err == nil && x.Call().Looks() && answer.TTL == noKey:
 		err = ErrUnrecorded
 	}
@@ -254,13 +256,14 @@ func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled 
 // fail handles the error of an attempt. It fails every waiter that had joined before the command
 // was sent, this one included. The others would only run into the same error one after another,
 // each for a CommandTimeout. A record and ErrUnrecorded go to all of them, too, if they want a
-// record. Waiters that outlast the error stay, and fail reports whether this one does. ErrWrongKind
-// and ErrBound concern this waiter only.
+// record. Waiters that outlast the error stay, and fail reports whether this one does. ErrWrongKind,
+// ErrBound and errTooFew concern this waiter only.
 func (w *waiter) fail(arrivals uint32, err error) (stays bool) {
 	e := w.entry
 	e.open()
 	defer e.close()
-	known := claim.Failure{Own: err == ErrWrongKind || err == ErrBound, Outlasts: w.outlasts(err), Out: w.State() == claim.Out}
+	own := err == ErrWrongKind || err == ErrBound || err == errTooFew
+	known := claim.Failure{Own: own, Outlasts: w.outlasts(err), Out: w.State() == claim.Out}
 	v := known.Verdict()
 	switch {
 	case v.Leaves:

@@ -77,6 +77,10 @@ var (
 	ErrReadOnly = redisop.ErrReadOnly
 )
 
+// errTooFew: SetPermits, or a later declaration, has left fewer permits than AcquireN takes. The callers
+// behind this one would wait for nothing.
+var errTooFew = fmt.Errorf("%w: the semaphore has fewer permits than the call takes", ErrInvalidOptions)
+
 // errOverwritten is the loss of a lock whose key another program has replaced. No later reply of
 // Redis can be that the lock is still held.
 var errOverwritten = fmt.Errorf("%w: its key in Redis has another type now: %w", ErrLockLost, ErrWrongKind)

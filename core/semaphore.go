@@ -65,7 +65,8 @@ func (s *Semaphore) Acquire(ctx context.Context, opts AcquireOptions) (*Lease, e
 
 // AcquireN takes n permits or none, with one lease. While it waits for enough of them, callers of this
 // process that come later wait behind it, but those of other processes may take single ones. An n
-// below 1 or above the number of permits is ErrInvalidOptions. Redisson: acquire(permits).
+// below 1 or above the number of permits is ErrInvalidOptions, also when SetPermits lowers the number
+// while it waits. With 0 permits it waits for more. Redisson: acquire(permits).
 func (s *Semaphore) AcquireN(ctx context.Context, n int, opts AcquireOptions) (*Lease, error) {
 	some := *s
 	some.lock.kind, some.kind.Takes = &some.kind, n

@@ -345,6 +345,30 @@ func TestSemaphore_SetPermits(t *testing.T) {
 	fx.rdb.Del(bg, "a", wire.PermitsDeclared("a"))
 }
 
+// SetPermits ends a wait for more permits than there are, so that the callers behind it go on.
+func TestSemaphore_TooFew(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c := fx.newLocks(t)
+	s := c.Semaphore("a", 3)
+	lease := mustAcquire(t, bg, s, AcquireOptions{})
+	waiting := make(chan acquireResult, 1)
+	go func() {
+		lease, err := s.AcquireN(bg, 3, AcquireOptions{WaitTime: WaitForever})
+		waiting <- acquireResult{lease, err}
+	}()
+	eventually(t, "the waiter", func() bool { return c.Stats().Waiting == 1 })
+	behind := acquireAsync(bg, s, AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "the waiter behind it", func() bool { return c.Stats().Waiting == 2 })
+	if err := fx.newLocks(t).Semaphore("a", 0).SetPermits(bg, 2); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, "three of two", mustReceive(t, "the answer", waiting).err, ErrInvalidOptions)
+	mustRelease(t, mustReceive(t, "the other permit", behind).lease)
+	mustRelease(t, lease)
+	fx.rdb.Del(bg, "a", wire.PermitsDeclared("a"))
+}
+
 // Whichever key is lost, no more permits are given than there are.
 func TestSemaphore_TornKeys(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@
 -- Reply:
 --   1 + n      granted; n permits are free
 --   {ttl}      not enough are free; the next one expires in ttl ms, -1: never, or nothing is known
+--   {ttl, 1}   likewise, and there are some permits, but fewer than the caller wants
 --   WRONGKIND  error: the key is no semaphore
 --
 -- The keys expire half a day to a day after their last use. They stay for ever if SetPermits or another
@@ -92,4 +93,5 @@ if granted then
 end
 local nearest = redis.call('ZRANGE', KEYS[2], 0, 0, 'WITHSCORES')[2]
 nearest = nearest and tonumber(nearest) or math.huge
-return {nearest < 9e14 and nearest - now or -1}
+local all = free + taken
+return {nearest < 9e14 and nearest - now or -1, all > 0 and all < wants and 1 or nil}

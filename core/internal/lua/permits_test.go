@@ -378,6 +378,31 @@ func TestPermits_Fewer(t *testing.T) {
 	}
 }
 
+// A caller that wants more permits than there are is told so. If there are none at all, it waits.
+func TestPermits_TooFew(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	acquirePermits(t, rdb, "a", 1, three)
+	for wants, tooFew := range map[int]bool{2: false, 3: false, 4: true} {
+		want := Answer{Granted: wants == 2, TooFew: tooFew}
+		got := acquirePermits(t, rdb, "b", wants, Declaration{})
+		got.TTL, got.Free = 0, 0
+		if got != want {
+			t.Errorf("%d of 3: %+v, want %+v", wants, got, want)
+		}
+		mustEval(t, rdb, ReleasePermits(semaphore, "b", wants))
+	}
+	acquirePermits(t, rdb, "c", 2, three)
+	mustEval(t, rdb, SetPermits(semaphore, 1))
+	if got := acquirePermits(t, rdb, "c", 2, three); !got.Granted {
+		t.Errorf("a repeat of a take that was granted: %+v", got)
+	}
+	mustEval(t, rdb, SetPermits(semaphore, 0))
+	if got := acquirePermits(t, rdb, "b", 2, Declaration{}); got.Granted || got.TooFew {
+		t.Errorf("two of none: %+v", got)
+	}
+}
+
 func TestPermits_ForceRelease(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

@@ -588,6 +588,8 @@ type Answer struct {
 	Freed bool
 	// Bound is true if the name of a Once is bound to something else, so it is refused.
 	Bound bool
+	// TooFew is true if a semaphore has fewer permits than the call wants, taken ones included.
+	TooFew bool
 	// Place is the owner's place in the queue of a fair lock that refused it, from 1. It is exact
 	// among the first 100. 0: the owner is not in the queue.
 	Place int
@@ -615,6 +617,8 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 			return Answer{TTL: timeToLive(n[0])}, nil
 		} else if ok && len(n) == 2 && c.ofOnce() {
 			return Answer{TTL: timeToLive(n[0]), Bound: n[1] == 1}, nil
+		} else if ok && len(n) == 2 && c.Script == permitAcquire {
+			return Answer{TTL: timeToLive(n[0]), TooFew: n[1] == 1}, nil
 		}
 	}
 	return Answer{}, unexpected(c.Script, reply)

@@ -33,6 +33,8 @@ type op struct {
 	began     time.Duration
 	// takes is how many permits of each semaphore it takes.
 	takes int
+	// behind is until when it may have waited for one of its process that takes more.
+	behind time.Duration
 	// parent is the operation that this one re-enters.
 	parent *op
 

@@ -327,7 +327,7 @@ func (o *oracle) claim(c *claim) {
 	w := o.world
 	w.mu.Lock()
 	c.grantedAt = w.now()
-	delete(o.pending, c.op)
+	o.returned(c.op)
 	for _, p := range c.parts {
 		o.claims[p.name] = append(o.claims[p.name], c)
 		w.change(p.name)
@@ -527,7 +527,7 @@ func (o *oracle) checkNotGranted(p *op, err error) {
 	w := o.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(o.pending, p)
+	o.returned(p)
 	if err == nil || p.process.closing || !w.calm(p.began) {
 		return
 	}
@@ -544,6 +544,11 @@ func (o *oracle) checkNotGranted(p *op, err error) {
 		lost = lost || p.kind == "multi" || p.leaseTime < 100*w.cfg.latency
 	}
 	if lost && errors.Is(err, core.ErrNotHeld) {
+		return
+	}
+	// SetPermits of others, or their declarations, leave fewer permits than the call takes.
+	fewer := slices.ContainsFunc(o.declared[p.names[0]], func(n int) bool { return n < p.takes })
+	if fewer && errors.Is(err, core.ErrInvalidOptions) {
 		return
 	}
 	o.violate(p.names[0], "%s failed, although there was no fault: %v", p, err)
@@ -568,7 +573,7 @@ func (o *oracle) checkWaiters() {
 		if w.kindOf(p.names[0]) == "semaphore" {
 			free, isFree = o.enoughSince[permitCount{p.names[0], o.wants(p)}]
 		}
-		if isFree && w.now()-max(free, p.began, w.faultUntil) > o.maxWait(w.kindOf(p.names[0])) {
+		if isFree && w.now()-max(free, p.began, p.behind, w.faultUntil) > o.maxWait(w.kindOf(p.names[0])) {
 			o.violate(p.names[0], "%s waits, although %s has been free since %s", p, p.names[0], stamp(free))
 		}
 	}

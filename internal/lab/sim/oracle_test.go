@@ -232,6 +232,28 @@ func TestOracle_WaitsBesideAFreePermit(t *testing.T) {
 	}
 }
 
+// While a caller wants more, the others of its process wait behind it.
+func TestOracle_WaitsBehindOneThatWantsMore(t *testing.T) {
+	t.Parallel()
+	w, n := emptyWorld("semaphore")
+	n.run(t, "SET lock-a 1 PX 86400000")
+	w.oracle.checkPermits("lock-a")
+	one := &op{process: w.processes[0], names: []string{"lock-a"}, waits: core.WaitForever, takes: 1}
+	two := &op{process: w.processes[0], names: []string{"lock-a"}, takes: 2}
+	w.oracle.pending[one], w.oracle.pending[two] = struct{}{}, struct{}{}
+	w.start = w.start.Add(-time.Hour)
+	w.oracle.returned(two)
+	w.oracle.checkWaiters()
+	if len(w.oracle.violations) != 0 {
+		t.Errorf("violations %q", w.oracle.violations)
+	}
+	w.start = w.start.Add(-time.Hour)
+	w.oracle.checkWaiters()
+	if len(w.oracle.violations) != 1 {
+		t.Errorf("an hour later: violations %q, want one", w.oracle.violations)
+	}
+}
+
 // The loss of a key excuses only the violations that follow from it. For example, the loss of the
 // token counter excuses a lower token, but no lost lease.
 func TestOracle_DisturbsWhatChanged(t *testing.T) {

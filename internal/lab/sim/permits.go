@@ -135,6 +135,17 @@ func (o *oracle) wants(p *op) (most int) {
 	return most
 }
 
+// returned notes that a call has returned. The callers of its process that want fewer permits may have
+// waited behind it.
+func (o *oracle) returned(p *op) {
+	delete(o.pending, p)
+	for other := range o.pending {
+		if other.process == p.process && other.takes < p.takes && slices.Contains(other.names, p.names[0]) {
+			other.behind = o.world.now()
+		}
+	}
+}
+
 // checkTotals checks that no permit is lost in the end: as many are free or taken as were declared, if
 // all declare the same number.
 func (o *oracle) checkTotals() {
