@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"time"
 
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/internal/lineage"
@@ -16,8 +17,9 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		return nil, opErr("acquire", l.label(), l.err)
 	}
 	// From here on nothing refers to l: it is no longer in memory while the caller waits.
+	key := l.key
 	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, lineage.From(ctx), opts)
-	lease, w, err := c.enter(w, l.key)
+	lease, w, err := c.enter(w, key)
 	if err != nil {
 		if held, ok := err.(heldError); ok {
 			c.warnOfSelf(w.name, held.heldBy(), false)
@@ -27,6 +29,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 		if _, held := err.(*NotAcquiredError); !held {
 			err = opErr("acquire", c.label(w.name), err)
 		}
+		c.refusals.add(w, key, err, time.Now())
 		notify(w.ctx, c.opts.Observer.NotAcquired, func() Event { return w.event("", err) })
 		return nil, err
 	}

@@ -44,6 +44,7 @@ type engine struct {
 	background group
 	counters   counters
 	losses     losses
+	refusals   refusalRecord
 	checkup    checkup
 	fenced     atomic.Bool    // it has been used for fenced locks
 	selfWaits  loglimit.Limit // bounds the lines of warnOfSelf

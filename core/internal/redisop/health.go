@@ -2,6 +2,7 @@ package redisop
 
 import (
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,26 +21,39 @@ type health struct {
 
 	lacking func(key string) // Config.Lacking
 
-	failing atomic.Int32 // len(faults)
+	failing atomic.Int32 // faults that have not ended
 
-	mu     sync.Mutex
-	faults map[*Fault]outage
+	mu sync.Mutex
+	// faults has the latest outage by each fault.
+	faults map[*Fault]*outage
 	// failed counts operations.
 	failed map[*Fault]uint64
 
 	pubsubDown atomic.Bool // the loss of the pub/sub connection was logged, its end was not
 }
 
-// An outage is a fault that was logged and has not ended.
+// An Outage is a time in which one fault failed operations.
+type Outage struct {
+	*Fault
+	// Began and Last are when the first and the latest operation failed.
+	Began, Last time.Time
+	// Ended is zero if no operation has shown yet that the fault is over.
+	Ended  time.Time
+	Failed uint64
+	// Err is the error of the latest operation.
+	Err error
+}
+
 type outage struct {
-	began time.Time
+	Outage
 	// key and script belong to the last call that failed.
 	key    string
 	script string
+	logged bool
 }
 
 func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {
-	return &health{logger: logger, same: same, faults: make(map[*Fault]outage), failed: make(map[*Fault]uint64)}
+	return &health{logger: logger, same: same, faults: make(map[*Fault]*outage), failed: make(map[*Fault]uint64)}
 }
 
 // observe handles the outcome of a call that will not be retried.
@@ -61,14 +75,15 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	warn := h.limit.Allow(f.Cause)
 	h.mu.Lock()
 	h.failed[f]++
-	was, known := h.faults[f]
-	if !known {
-		was.began = time.Now()
+	o := h.faults[f]
+	if o == nil || !o.Ended.IsZero() {
+		o = &outage{Outage: Outage{Fault: f, Began: time.Now()}}
+		h.faults[f] = o
+		h.failing.Add(1)
 	}
-	if warn || known { // the end of a fault is logged only if its beginning was
-		h.faults[f] = outage{was.began, x.call.Key(), x.call.Script.Name}
-		h.failing.Store(int32(len(h.faults)))
-	}
+	o.Failed++
+	o.Last, o.Err, o.key, o.script = time.Now(), err, x.call.Key(), x.call.Script.Name
+	o.logged = o.logged || warn // the end of a fault is logged only if its beginning was
 	h.mu.Unlock()
 	if warn {
 		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
@@ -94,33 +109,46 @@ func (h *health) failedByClass() (n map[string]uint64) {
 // succeed logs the end of each fault that a reply ends.
 func (h *health) succeed(x *Op, reply any, err error) {
 	h.mu.Lock()
-	var over []*Fault
-	var lasted []time.Duration
-	for f, o := range h.faults {
-		if f.endedBy(o, x, reply, err) && h.same(o.key, x.call.Key()) {
-			over, lasted = append(over, f), append(lasted, time.Since(o.began))
-			delete(h.faults, f)
+	var over []Outage
+	for _, o := range h.faults {
+		if !o.Ended.IsZero() || !o.endedBy(x, reply, err) || !h.same(o.key, x.call.Key()) {
+			continue
+		}
+		o.Ended = time.Now()
+		h.failing.Add(-1)
+		if o.logged {
+			over = append(over, o.Outage)
 		}
 	}
-	h.failing.Store(int32(len(h.faults)))
 	h.mu.Unlock()
-	for i, f := range over {
-		h.logger.Info("reqlock: locks work again", "cause", f.Cause, "after", lasted[i].Round(time.Millisecond))
+	for _, o := range over {
+		h.logger.Info("reqlock: locks work again", "cause", o.Cause, "after", o.Ended.Sub(o.Began).Round(time.Millisecond))
 	}
+}
+
+// outages returns the latest outage by each fault, the latest first.
+func (h *health) outages() (all []Outage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.faults {
+		all = append(all, o.Outage)
+	}
+	slices.SortFunc(all, func(a, b Outage) int { return b.Last.Compare(a.Last) })
+	return all
 }
 
 // endedBy reports whether a reply shows that the fault is over. Any reply does if the fault blocked
 // all commands. Otherwise the script that failed must succeed. A script that acquires must be
 // granted, because otherwise it has written nothing. If Redis refused writes, it did so for all
 // scripts that acquire, so any of them will do.
-func (f *Fault) endedBy(o outage, x *Op, reply any, err error) bool {
+func (o *outage) endedBy(x *Op, reply any, err error) bool {
 	switch {
-	case f.blocksAll:
+	case o.blocksAll:
 		return true
 	case err != nil:
 		return false
 	case x.call.Acquires():
-		return x.call.Granted(reply) && (f.refusesWrites() || x.call.Script.Name == o.script)
+		return x.call.Granted(reply) && (o.refusesWrites() || x.call.Script.Name == o.script)
 	}
 	return x.call.Script.Name == o.script
 }

@@ -59,6 +59,9 @@ func New(cfg Config) *Runner {
 	return r
 }
 
+// Outages returns the latest outage by each fault, the latest first.
+func (r *Runner) Outages() []Outage { return r.health.outages() }
+
 // Counters returns what was sent, and how many operations Redis failed, by the class of the fault.
 func (r *Runner) Counters() (sent batch.Sent, failed map[string]uint64) {
 	return r.batcher.Sent(), r.health.failedByClass()
