@@ -18,6 +18,7 @@ type Hold struct {
 	Owner     string        // wire owner; the field in Redis, where ":write" follows that of a writer
 	Count     int           // leases: how often the owner has entered the lock
 	Held      time.Duration // since the lock was acquired
+	Lease     time.Duration // the longest lease of them: LeaseTime, or Options.WatchdogTimeout
 	Remaining time.Duration // until the lease ends unless it is prolonged, by the local deadline
 	Token     uint64        // fencing token; 0: none
 	Annotation
@@ -74,6 +75,7 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 		s.Kind = h.kind.Downgraded.Name
 	}
 	for l := h.leases; l != nil; l = l.next {
+		s.Lease = max(s.Lease, l.duration())
 		s.Remaining = max(s.Remaining, l.leftAtLocked(at))
 	}
 	return s

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"bytes"
 	"io"
 	"net/http"
 	"strings"
@@ -31,12 +30,12 @@ func (h *handler) events(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			return
 		}
-		var content bytes.Buffer
-		if err := pages.ExecuteTemplate(&content, "content", v); err != nil {
+		content, err := v.content()
+		if err != nil {
 			h.notWritten("page was", err)
 			return
 		}
-		event := "data: " + lineEnds.Replace(content.String()) + "\n\n"
+		event := "data: " + lineEnds.Replace(content) + "\n\n"
 		if _, err := io.WriteString(w, event); err != nil {
 			return
 		}

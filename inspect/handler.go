@@ -186,9 +186,9 @@ func withSlash(r *http.Request) (to string, needed bool) {
 var assets embed.FS
 
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
-	"ago":  duration,
-	"cut":  cut,
-	"plus": func(a, b int) int { return a + b },
+	"ago": duration,
+	"cut": cut,
+	"at":  at,
 }).ParseFS(assets, "assets/*.html"))
 
 // interrupted answers a request that ends before Redis was read.
@@ -202,7 +202,24 @@ func (h *handler) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Note = readNote(r.URL.Query())
+	if _, err := v.content(); err != nil {
+		h.notWritten("page", err)
+	}
 	h.render(w, http.StatusOK, "page.html", v)
+}
+
+// content returns what each update replaces. It shortens the lists until it fits into mostBytes.
+func (v *view) content() (string, error) {
+	for {
+		var content strings.Builder
+		if err := pages.ExecuteTemplate(&content, "content", v); err != nil {
+			return "", err
+		}
+		if content.Len() <= mostBytes || v.most <= 6 {
+			return content.String(), nil
+		}
+		v.most = v.most * 3 / 4
+	}
 }
 
 func (h *handler) render(w http.ResponseWriter, status int, name string, data any) {

@@ -68,6 +68,9 @@ type Holder struct {
 	Route     string `json:"route,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 	TraceID   string `json:"trace_id,omitempty"`
+
+	// lease is how long the TTL is after a renewal, as far as the page knows.
+	lease int64
 }
 
 // Writes reports whether the holder is the writer of a read/write lock.

@@ -482,7 +482,7 @@ func TestHandler_InABrowser(t *testing.T) {
 		hold(t, request("GET /reports/{id}", "01J9Z7QK8D"), other.ReadWriteLock("reqlock:report:2026-11").Read())
 	}
 	page.Await(`document.body.innerText.includes("reqlock:order:42") && document.body.innerText.includes("POST /orders/{id}")`)
-	page.Await(`[...document.querySelectorAll("tbody tr")].some(row => row.cells[0].innerText.includes("order:42") && row.cells[5]?.innerText === "2")`)
+	page.Await(`[...document.querySelectorAll("tbody tr")].some(row => row.cells[0].innerText.includes("order:42") && row.cells[5]?.innerText === "2 here")`)
 	page.Await(`document.body.innerText.includes("reqlock:report:2026-11") && document.body.innerText.includes("reqlock:cart:9311")`)
 	if *pictures != "" { // shows times that one may meet
 		page.Await(`parseFloat(document.querySelector("tbody tr").cells[3].innerText) > 12 && document.querySelector("tbody tr").cells[3].innerText.endsWith(" s")`)

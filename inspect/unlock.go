@@ -18,6 +18,8 @@ type question struct {
 	Lock   *Lock
 	Error  string
 	Reason string
+	// Free is true if Redis has nothing about the lock.
+	Free bool
 	// chosen are the owners that an earlier answer named. nil: there was none.
 	chosen []string
 }
@@ -46,9 +48,10 @@ func (h *handler) find(ctx context.Context, name string) (*Lock, error) {
 
 // confirm asks for a reason.
 func (h *handler) confirm(w http.ResponseWriter, r *http.Request) {
-	lock, err := h.find(r.Context(), r.URL.Query().Get("name"))
+	name := r.URL.Query().Get("name")
+	lock, err := h.find(r.Context(), name)
 	if err != nil {
-		h.fail(w, err)
+		h.fail(w, name, err)
 		return
 	}
 	h.ask(w, http.StatusOK, question{Lock: lock})
@@ -74,7 +77,7 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 	name, reason := r.Form.Get("name"), strings.TrimSpace(r.PostForm.Get("reason"))
 	lock, err := h.find(r.Context(), name)
 	if err != nil {
-		h.fail(w, err)
+		h.fail(w, name, err)
 		return
 	}
 	shown := r.PostForm["owner"]
@@ -100,12 +103,12 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 	h.opts.Logger.Warn("reqlock: inspect: a lock was unlocked by hand", "lock", name, "kind", lock.Kind, "owners", shown,
 		"reason", reason, "from", r.RemoteAddr, "freed", forced.Owners, "left", forced.Left, "error", err)
 	if err != nil {
-		h.fail(w, err)
+		h.fail(w, name, err)
 		return
 	}
 	if len(forced.Owners) == 0 {
 		if q.Lock, err = h.find(r.Context(), name); err != nil {
-			h.fail(w, err)
+			h.fail(w, name, err)
 			return
 		}
 		h.askAgain(w, q)
@@ -171,10 +174,11 @@ func readNote(q url.Values) *note {
 	return n
 }
 
-func (h *handler) fail(w http.ResponseWriter, err error) {
+// fail answers with a page that leads back. A lock that was freed meanwhile is no failure.
+func (h *handler) fail(w http.ResponseWriter, name string, err error) {
 	status := http.StatusServiceUnavailable
 	if errors.Is(err, ErrNotFound) {
 		status = http.StatusNotFound
 	}
-	http.Error(w, err.Error(), status)
+	h.render(w, status, "unlock.html", question{Lock: &Lock{Name: name, Kind: "lock"}, Error: err.Error(), Free: status == http.StatusNotFound})
 }

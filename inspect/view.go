@@ -24,41 +24,191 @@ type view struct {
 	Client string
 	// Error is why Redis could not be read. Only this process's locks are shown then.
 	Error string
-	// More is true if there are more locks than are shown.
+	// More is true if Redis has more locks than were read.
 	More   bool
 	Unlock bool
 	// Note is about an unlock that led to the page.
 	Note *note
+	// Filter is a text that all lists contain in each entry.
+	Filter string
 
-	Locks     []lockView
-	Waits     []core.Wait
-	MoreWaits int // callers that wait in this process and are not in Waits
-	Longest   []holdView
-	Wanted    []wanted
-	Losses    []lossView
-	Counters  core.Counters
-	Sections  []sectionView
+	// read has the locks as JSON shows them.
+	read []Lock
+	// locks has these and those that this process holds or waits for, in the order of the page.
+	locks []lockView
+	waits []core.Wait
+	// most is how many rows the longest list shows.
+	most int
+
+	Longest  []holdView
+	losses   []core.Loss
+	refusals []core.Refusal
+	// Fault is the last fault of Redis; nil: there was none for a day.
+	Fault    *core.Fault
+	Counters core.Counters
+	Sections []sectionView
 }
 
 // A lockView is a lock with what the page computes.
 type lockView struct {
 	Lock
-	// Waiting counts the callers of this process, and places in the queue of Redis.
-	Waiting int
-	// Share is the TTL that is left, in percent of the watchdog's usual lease.
-	Share int
-	// Here is true if this process has a hold.
-	Here bool
+	Waiting waiting
+	// here is true if this process has a hold, or waits.
+	here bool
 }
 
-// Shown returns the first holders.
-func (l *lockView) Shown() []Holder { return l.Holders[:min(len(l.Holders), mostHolders)] }
+// A waiting counts who waits for a lock: callers of this process, and elsewhere the places in the
+// queue of a fair lock, or processes.
+type waiting struct{ Here, Elsewhere int }
+
+func (w waiting) total() int { return w.Here + w.Elsewhere }
+
+func (w waiting) String() string {
+	switch {
+	case w.total() == 0:
+		return "0"
+	case w.Elsewhere == 0:
+		return fmt.Sprintf("%d here", w.Here)
+	case w.Here == 0:
+		return fmt.Sprintf("%d elsewhere", w.Elsewhere)
+	}
+	return fmt.Sprintf("%d here, %d elsewhere", w.Here, w.Elsewhere)
+}
+
+// A row is one holder of a lock, or a lock that no one holds.
+type row struct {
+	*lockView
+	// First is true for the first row of the lock, which spans Rows of them.
+	First bool
+	Rows  int
+	// Holder is nil if the lock is free.
+	*Holder
+	TTL int64
+	// Share is the TTL in percent of the lease; -1: the lease is not known.
+	Share int
+	Own   bool
+}
+
+// rows returns the first holders of a lock.
+func (v *view) rows(l *lockView) []row {
+	shown := l.Holders[:min(len(l.Holders), mostHolders)]
+	rows := []row{{lockView: l, First: true, Rows: max(len(shown), 1)}}
+	for i := range shown {
+		r := row{lockView: l, First: i == 0, Rows: len(shown), Holder: &shown[i], TTL: l.TTL, Share: -1, Own: shown[i].Client == v.Client}
+		if l.Semaphore != nil || r.Holder.TTL != 0 || r.Expired {
+			r.TTL = r.Holder.TTL
+		}
+		if r.lease > 0 && r.TTL >= 0 {
+			r.Share = int(min(100, r.TTL*100/r.lease))
+		}
+		rows = append(rows[:i], r)
+	}
+	return rows
+}
+
+// Rows returns the rows of the locks: of those of this process first if there is no room for all.
+func (v *view) Rows() (rows []row) {
+	for i := range v.locks {
+		if l := &v.locks[i]; v.matches(l.Name) || l.has(v.matches) {
+			if rows = append(rows, v.rows(l)...); len(rows) >= v.most {
+				break
+			}
+		}
+	}
+	// The last lock is left out if it has made the list too long.
+	for len(rows) > v.most && rows[len(rows)-1].lockView != rows[0].lockView {
+		rows = slices.DeleteFunc(rows, func(r row) bool { return r.lockView == rows[len(rows)-1].lockView })
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.Waiting.total(), a.Waiting.total()) })
+	return rows
+}
+
+// matches reports whether one of some texts contains the filter.
+func (v *view) matches(texts ...string) bool {
+	return v.Filter == "" || slices.ContainsFunc(texts, func(text string) bool {
+		return strings.Contains(strings.ToLower(text), strings.ToLower(v.Filter))
+	})
+}
+
+// has reports whether something about a holder or a place in the queue matches.
+func (l *lockView) has(matches func(...string) bool) bool {
+	return slices.ContainsFunc(l.Holders, func(h Holder) bool { return matches(h.Owner, h.Route, h.RequestID, h.TraceID) }) ||
+		slices.ContainsFunc(l.Queue, func(w Waiter) bool { return matches(w.Owner) })
+}
+
+// Locks returns how many locks match the filter.
+func (v *view) Locks() (n int) {
+	for i := range v.locks {
+		if l := &v.locks[i]; v.matches(l.Name) || l.has(v.matches) {
+			n++
+		}
+	}
+	return n
+}
+
+// Left returns how many of the locks that match have no row.
+func (v *view) Left(rows []row) int {
+	n := v.Locks()
+	for _, r := range rows {
+		if r.First {
+			n--
+		}
+	}
+	return n
+}
+
+// Waits returns the first callers that wait in this process and match, and how many there are more.
+func (v *view) Waits() list[core.Wait] {
+	return listOf(v.waits, v.most/3, func(w core.Wait) bool { return v.matches(w.Name, w.Key, w.Route, w.RequestID, w.TraceID) })
+}
+
+// Losses returns the latest losses that match.
+func (v *view) Losses() list[core.Loss] {
+	return listOf(v.losses, v.most/6, func(l core.Loss) bool { return v.matches(l.Name, l.Key, l.Owner, l.Route, l.RequestID, l.TraceID) })
+}
+
+// Refusals returns the locks that callers did not get last, if they match.
+func (v *view) Refusals() list[core.Refusal] {
+	return listOf(v.refusals, v.most/6, func(r core.Refusal) bool { return v.matches(r.Name, r.Key) })
+}
+
+// A list is the beginning of a longer one.
+type list[T any] struct {
+	Items []T
+	More  int
+}
+
+func listOf[T any](all []T, most int, matches func(T) bool) (l list[T]) {
+	for _, one := range all {
+		switch {
+		case !matches(one):
+		case len(l.Items) < most:
+			l.Items = append(l.Items, one)
+		default:
+			l.More++
+		}
+	}
+	return l
+}
 
 // Hidden returns how many more holders there are.
-func (l *lockView) Hidden() int64 { return int64(len(l.Holders)-len(l.Shown())) + l.MoreHolders }
+func (l *lockView) Hidden() int64 {
+	return int64(max(len(l.Holders)-mostHolders, 0)) + l.MoreHolders
+}
 
 // Linked reports whether the name is short enough for a link to the unlock.
 func (l *lockView) Linked() bool { return len(l.Name) <= mostLink }
+
+// State says in the header how well the page knows the locks.
+func (v *view) State() string {
+	switch {
+	case v.Error != "":
+		return "live, Redis unreadable"
+	case v.Fault != nil && v.Fault.Ended.IsZero():
+		return "live, locks fail"
+	}
+	return "live"
+}
 
 type holdView struct {
 	core.Hold
@@ -66,66 +216,54 @@ type holdView struct {
 	Share int
 }
 
-type wanted struct {
-	Name  string
-	Count int
-	// Share is in percent of the most wanted lock.
-	Share int
-}
-
-type lossView struct {
-	core.Loss
-	Ago time.Duration
-}
-
 type sectionView struct {
 	Title string
 	Rows  []Row
 }
 
-// How much the lists of the page show.
+// How much the page shows.
 const (
 	mostLongest = 5
-	mostWanted  = 5
-	// mostShown bounds losses.
-	mostShown = 8
-	// mostWaits bounds callers that wait in this process.
-	mostWaits = 100
+	// mostRows bounds the rows of locks.
+	mostRows = 100
+	// mostBytes bounds one update. With names that take more, it has fewer rows.
+	mostBytes = 50_000
+	// mostOwn bounds the locks of this process that are read although the list is full.
+	mostOwn = 100
 	// mostHolders bounds the holders of one lock.
 	mostHolders = 10
 	// mostText bounds the characters of a name, an owner or an ID.
-	mostText = 200
+	mostText = 100
+	// recent is how long the page shows what is over.
+	recent = 24 * time.Hour
 	// mostLink bounds the bytes of a name that a link contains.
-	mostLink = 4 << 10
+	mostLink = 1 << 10
 	// readTimeout bounds one look at Redis, unless Refresh is longer.
 	readTimeout = 3 * time.Second
 )
 
 // Held returns how many locks are held.
 func (v *view) Held() (n int) {
-	for i := range v.Locks {
-		if v.Locks[i].Held() {
+	for i := range v.locks {
+		if v.locks[i].Held() {
 			n++
 		}
 	}
 	return n
 }
 
-// Waiting returns how many callers wait, in this process or in queues of Redis.
-func (v *view) Waiting() (n int) {
-	for i := range v.Locks {
-		n += v.Locks[i].Waiting
+// Waiting adds up who waits.
+func (v *view) Waiting() (sum waiting) {
+	for i := range v.locks {
+		sum.Here += v.locks[i].Waiting.Here
+		sum.Elsewhere += v.locks[i].Waiting.Elsewhere
 	}
-	return n
+	return sum
 }
 
 // listing returns the locks as JSON shows them.
 func (v *view) listing() Listing {
-	all := make([]Lock, len(v.Locks))
-	for i, l := range v.Locks {
-		all[i] = l.Lock
-	}
-	return Listing{Locks: all, Truncated: v.More}
+	return Listing{Locks: append([]Lock{}, v.read...), Truncated: v.More}
 }
 
 // current returns a view that is younger than Options.Refresh. One of those who look reads Redis
@@ -145,10 +283,19 @@ func (h *handler) current(w http.ResponseWriter, r *http.Request) (v *view, ok b
 		if v, ok = h.look(r); !ok {
 			return nil, false
 		}
+		v.learnLeases(h.last)
 		h.last = v
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(h.patience))
 	shared := *h.last
+	shared.Filter = r.URL.Query().Get("q")
+	if name := shared.Filter; shared.More && name != "" && h.shows(name) && !slices.ContainsFunc(shared.locks, func(l lockView) bool { return l.Name == name }) {
+		// The filter may name a lock that was not read.
+		if l, err := h.find(r.Context(), name); err == nil {
+			shared.locks = append([]lockView{{Lock: *l}}, shared.locks...)
+			shared.count(&shared.locks[0], nil)
+		}
+	}
 	return &shared, true
 }
 
@@ -172,36 +319,65 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 		unlocks:  h.unlocks.Load(),
 		Client:   h.locks.ID(),
 		Unlock:   h.opts.AllowUnlock,
-		Waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
+		waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
+		most:     mostRows,
 		Counters: h.locks.Counters(),
 	}
 	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, false
 	}
+	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !h.shows(hold.Key) })
+	slices.SortStableFunc(holds, func(a, b core.Hold) int { return cmp.Compare(b.Held, a.Held) })
+	v.read = addHolds(listed, holds, err != nil)
+	all := slices.Clone(v.read)
+	if len(v.read) > defaultLimit { // all are of this process, because Redis was not read
+		v.read, more = v.read[:defaultLimit], true
+	}
+	if err == nil && more {
+		all = append(all, h.missing(ctx, all, holds, v.waits)...)
+	}
 	v.At, v.More = time.Now(), more
 	if err != nil {
 		v.Error = err.Error()
 	}
-	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !h.shows(hold.Key) })
-	locks := addHolds(listed, holds, err != nil)
-	if len(locks) > defaultLimit { // all are of this process, because Redis was not read
-		locks, v.More = locks[:defaultLimit], true
-	}
-	for _, l := range locks {
-		v.Locks = append(v.Locks, lockView{Lock: l, Here: slices.ContainsFunc(l.Holders, func(o Holder) bool { return o.Client == v.Client })})
-	}
-	v.countWaits()
+	v.addLocks(all)
 	v.addLongest(holds)
-	v.addWanted()
-	losses := slices.DeleteFunc(h.locks.Losses(), func(loss core.Loss) bool { return !h.shows(loss.Key) })
-	for _, loss := range losses[:min(mostShown, len(losses))] {
-		v.Losses = append(v.Losses, lossView{loss, v.At.Sub(loss.At)})
-	}
+	v.losses = slices.DeleteFunc(h.locks.Losses(), func(l core.Loss) bool { return !h.shows(l.Key) || v.At.Sub(l.At) > recent })
+	v.refusals = slices.DeleteFunc(h.locks.Refusals(), func(r core.Refusal) bool { return !h.shows(r.Key) })
+	v.addFault(h.locks.Faults())
 	for _, s := range h.opts.Sections {
 		v.Sections = append(v.Sections, sectionView{s.Title, s.Rows()})
 	}
 	return v, true
+}
+
+// missing reads locks of this process that a full list has left out: those that callers wait for,
+// and those that are held longest.
+func (h *handler) missing(ctx context.Context, listed []Lock, holds []core.Hold, waits []core.Wait) (locks []Lock) {
+	known := make(map[string]bool, len(listed))
+	for i := range listed {
+		known[listed[i].Name] = true
+	}
+	var names []string
+	add := func(name string) {
+		if !known[name] && len(names) < mostOwn {
+			known[name] = true
+			names = append(names, name)
+		}
+	}
+	for _, w := range waits {
+		add(w.Key)
+	}
+	for _, hold := range holds {
+		add(hold.Key)
+	}
+	for _, name := range names {
+		if l, err := Show(ctx, h.locks.Redis(), name); err == nil {
+			locks = append(locks, *l)
+		}
+	}
+	return addHolds(locks, holds, false)
 }
 
 // addHolds adds what this process knows about its holds to the locks that Redis has. If Redis was
@@ -259,53 +435,111 @@ func (l *Lock) addOwn(hold core.Hold, field string) {
 
 func (o *Holder) annotate(hold core.Hold) {
 	o.Held = max(hold.Held.Milliseconds(), 1)
+	o.lease = hold.Lease.Milliseconds()
 	o.Route, o.RequestID, o.TraceID = hold.Route, hold.RequestID, hold.TraceID
 }
 
-// usualLease is what a full bar of a TTL stands for.
-const usualLease = 30 * time.Second
+// A place is what callers of this process wait for. A lock may have the name of a semaphore.
+type place struct {
+	name    string
+	permits bool
+}
 
-// countWaits adds up who waits for each lock, and then keeps the first of them.
-func (v *view) countWaits() {
-	type place struct {
-		name    string
-		permits bool // A lock may have the name of a semaphore.
-	}
+// addLocks adds the locks in the order of the page: those of this process first, and the most
+// waited for of them and of the others.
+func (v *view) addLocks(locks []Lock) {
 	here := make(map[place]int)
-	for _, w := range v.Waits {
-		if w.Kind != "fair" { // those are in the queue of Redis
-			here[place{w.Key, w.Kind == "semaphore"}]++
+	kinds := make(map[place]string)
+	for _, w := range v.waits {
+		at := place{w.Key, w.Kind == "semaphore"}
+		here[at]++
+		kinds[at] = w.Kind
+	}
+	for _, l := range locks {
+		delete(kinds, place{l.Name, l.Semaphore != nil})
+		v.locks = append(v.locks, lockView{Lock: l})
+	}
+	for at, kind := range kinds { // they are free at this moment
+		v.locks = append(v.locks, lockView{Lock: Lock{Name: at.name, Kind: kind}})
+	}
+	for i := range v.locks {
+		v.count(&v.locks[i], here)
+	}
+	rank := func(l lockView) (others int) {
+		if !l.here {
+			others = 1
+		}
+		return others
+	}
+	slices.SortFunc(v.locks, func(a, b lockView) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Waiting.total(), a.Waiting.total()), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// count sets who waits for a lock, and puts the holders of this process first.
+func (v *view) count(l *lockView, here map[place]int) {
+	own := func(client string) bool { return client == v.Client }
+	l.Waiting.Here = here[place{l.Name, l.Kind == "semaphore"}]
+	switch {
+	case len(l.Queue) > 0:
+		places := len(l.Queue)
+		for _, w := range l.Queue {
+			if own(w.Client) {
+				places--
+			}
+		}
+		hidden := max(int(l.MoreQueue)-max(l.Waiting.Here-(len(l.Queue)-places), 0), 0)
+		l.Waiting.Elsewhere = places + hidden
+	case l.Waiting.Here > 0:
+		l.Waiting.Elsewhere = max(int(l.Listeners)-1, 0) // this process listens, too
+	default:
+		l.Waiting.Elsewhere = max(int(l.Listeners), 0)
+	}
+	l.Holders = slices.Clone(l.Holders)
+	slices.SortStableFunc(l.Holders, func(a, b Holder) int {
+		switch {
+		case own(a.Client) == own(b.Client):
+			return 0
+		case own(a.Client):
+			return -1
+		}
+		return 1
+	})
+	l.here = l.Waiting.Here > 0 || l.Held() && own(l.Holders[0].Client)
+}
+
+// learnLeases guesses the leases of other processes: the longest TTL that a hold was seen with.
+func (v *view) learnLeases(before *view) {
+	seen := make(map[string]int64)
+	if before != nil {
+		for i := range before.locks {
+			for _, h := range before.locks[i].Holders {
+				seen[before.locks[i].Name+" "+h.Owner] = h.lease
+			}
 		}
 	}
-	for i := range v.Locks {
-		l := &v.Locks[i]
-		l.Waiting = here[place{l.Name, l.Kind == "semaphore"}] + len(l.Queue) + int(l.MoreQueue)
-		l.Share = int(min(100, max(0, l.TTL*100/usualLease.Milliseconds())))
+	for i := range v.locks {
+		l := &v.locks[i]
+		for j := range l.Holders {
+			if h := &l.Holders[j]; h.Held == 0 && !h.Expired {
+				h.lease = max(seen[l.Name+" "+h.Owner], cmp.Or(h.TTL, l.TTL))
+			}
+		}
 	}
-	if v.MoreWaits = len(v.Waits) - mostWaits; v.MoreWaits > 0 {
-		v.Waits = slices.Clone(v.Waits[:mostWaits]) // the view keeps no others
+}
+
+// addFault adds the latest fault, one that lasts before one that is over.
+func (v *view) addFault(faults []core.Fault) {
+	for _, f := range faults {
+		if v.At.Sub(f.Last) <= recent && (v.Fault == nil || f.Ended.IsZero() && !v.Fault.Ended.IsZero()) {
+			v.Fault = &f
+		}
 	}
 }
 
 func (v *view) addLongest(holds []core.Hold) {
-	slices.SortStableFunc(holds, func(a, b core.Hold) int { return cmp.Compare(b.Held, a.Held) })
 	for _, hold := range holds[:min(mostLongest, len(holds))] {
 		v.Longest = append(v.Longest, holdView{hold, percent(int64(hold.Held), int64(holds[0].Held))})
-	}
-}
-
-func (v *view) addWanted() {
-	for i := range v.Locks {
-		l := &v.Locks[i]
-		// A process listens once, however many of its callers wait.
-		if n := max(l.Waiting, int(l.Listeners)); n > 0 {
-			v.Wanted = append(v.Wanted, wanted{Name: l.Name, Count: n})
-		}
-	}
-	slices.SortStableFunc(v.Wanted, func(a, b wanted) int { return cmp.Compare(b.Count, a.Count) })
-	v.Wanted = v.Wanted[:min(mostWanted, len(v.Wanted))]
-	for i := range v.Wanted {
-		v.Wanted[i].Share = percent(int64(v.Wanted[i].Count), int64(v.Wanted[0].Count))
 	}
 }
 
@@ -327,6 +561,14 @@ func cut(s string) string {
 		return s
 	}
 	return string(runes[:mostText*2/3]) + "…" + string(runes[len(runes)-mostText/3:])
+}
+
+// at shows when something was, with its date if that was another day than now.
+func at(t, now time.Time) string {
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format("Jan 2 15:04:05")
 }
 
 // duration shows a time.Duration, or an int64 of milliseconds, in two units at most.
