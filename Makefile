@@ -130,12 +130,12 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 	fi
 
 .PHONY: bench
-bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
+bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
+	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
 
 .PHONY: bench-far
-bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
+bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
+	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
 
 .PHONY: bench-short
 bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for two minutes
@@ -184,12 +184,12 @@ words: test-tools ## check the words of README, docs and comments: phrases, long
 	$(GO) run $(VALE) --output=line $(WORDS)
 
 .PHONY: options
-options: ## check that docs/options.md says what the doc comments of the options say; WRITE=1 writes it
+options: ## check that docs/reference/options.md says what the doc comments of the options say; WRITE=1 writes it
 	$(GO) test -C tools ./options
 	$(GO) run -C tools ./options $(if $(WRITE),-write)
 
 .PHONY: states
-states: ## check that docs/engine-states.md says what the engine's machines say; WRITE=1 writes it
+states: ## check that docs/inside/engine-states.md says what the engine's machines say; WRITE=1 writes it
 	$(GO) test -p 1 ./core/internal/claim ./core/internal/redisop -count=1 -run TestStates_Document $(if $(WRITE),-write)
 
 .PHONY: api
