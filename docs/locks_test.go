@@ -204,7 +204,7 @@ func TestItemsOfOneOrder(t *testing.T) {
 	}
 }
 
-// docs/reference/topologies.md: without replicas, no lock is granted.
+// docs/reference/guarantees.md: without replicas, no lock is granted.
 func TestReplicaAcks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)

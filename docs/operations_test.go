@@ -47,7 +47,7 @@ func TestAnswerOfYours(t *testing.T) {
 	}
 }
 
-// docs/guides/settings.md and docs/guides/runbooks.md
+// docs/guides/operations.md and docs/guides/runbooks.md
 func TestBounds(t *testing.T) {
 	defer guard.SetBodyBudget(64 << 20) // the default
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
