@@ -56,7 +56,7 @@ func TestWaitOrRefuse(t *testing.T) {
 	}
 }
 
-// docs/guides/read-write.md
+// docs/guides/several-keys.md
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -238,7 +238,7 @@ func TestMajority(t *testing.T) {
 	}
 }
 
-// docs/guides/redisson-semaphores.md
+// docs/guides/redisson-differences.md
 func TestSharedPermits(t *testing.T) {
 	t.Parallel()
 	ctx, locks := t.Context(), newLocks(t)
