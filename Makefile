@@ -41,8 +41,8 @@ explore: ## search all states of small worlds of every kind of lock, for some mi
 
 # One process for each processor. The first build takes a minute or two: it compiles a modified Go runtime.
 .PHONY: sim
-sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=42 replays one seed
-	$(GO) run ./internal/lab/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
+sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); FROM=42 begins with that seed, SEED=42 replays it
+	$(GO) run ./internal/lab/sim/run $(if $(SEED),-seed $(SEED),$(if $(FROM),-from $(FROM)) -for $(or $(DUR),2m))
 
 .PHONY: servers
 servers: test-tools ## run tests of core on other versions of Redis, and on Valkey, which it fetches; SERVERS="redis-6.2" picks some
