@@ -7,7 +7,7 @@
 //	lock := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
 //
 // docs/guides/wasm.md is the guide, LANGUAGES.md has one policy in four languages, HOST.md limits,
-// threats and costs, and ABI.md the ABI. docs/inside/how-it-works.md has the way through the files.
+// threats and costs, and ABI.md the ABI. README.md has the way through the files.
 //
 // Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as
 // for AssemblyScript.

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-var write = flag.Bool("write", false, "rewrite the table of docs/reference/conformance.md")
+var write = flag.Bool("write", false, "rewrite the list of docs/reference/conformance.md")
 
-// docs/reference/conformance.md has a row for each test that does not hold in every host. The
-// suite itself makes each cell true: a test that is no exception fails there if it does not hold.
+// docs/reference/conformance.md lists the tests that do not hold in every host. The suite itself
+// makes the list true: a test that is no exception fails there if it does not hold.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../../docs/reference/conformance.md", "<!-- the table: go test ./adapter/adaptertest -run TestDocument -write -->\n"
+	const path, mark = "../../docs/reference/conformance.md", "<!-- the list: go test ./adapter/adaptertest -run TestDocument -write -->\n"
 	document, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestDocument(t *testing.T) {
 	if !found {
 		t.Fatalf("%s lacks the line %s", path, mark)
 	}
-	want := before + mark + "\n" + tableOfHosts(t)
+	want := before + mark + "\n" + exceptionsOfHosts(t)
 	if *write {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil { //nolint:gosec // a document
 			t.Fatal(err)
@@ -36,55 +36,45 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// tableOfHosts counts the tests that hold in every host, and has a row for each other one, with a
-// column for each host that has exceptions.
-func tableOfHosts(t *testing.T) string {
+// exceptionsOfHosts counts the tests that hold in every host, and lists the others by reason and host.
+func exceptionsOfHosts(t *testing.T) string {
 	all := Hosts()
 	suite := wholeSuite()
-	var some []Host
-	var none []string
+	var none, reasons []string
+	hosts, tests := make(map[string][]string), make(map[string][]string)
 	for _, h := range all {
-		if len(h.Exceptions) > 0 {
-			some = append(some, h)
-		} else {
+		if len(h.Exceptions) == 0 {
 			none = append(none, h.Name)
 		}
 	}
-	var rows strings.Builder
-	var reasons []string
-	line := func(first string, cell func(Host) string) {
-		fmt.Fprintf(&rows, "| %s |", first)
-		for _, h := range some {
-			fmt.Fprintf(&rows, " %s |", cell(h))
-		}
-		rows.WriteByte('\n')
-	}
-	line("", func(h Host) string { return h.Name })
-	line("---", func(Host) string { return "---" })
-	everywhere := 0
+	everywhere := len(suite)
 	for _, s := range suite {
-		if !slices.ContainsFunc(some, func(h Host) bool { return h.Exceptions[s.name] != "" }) {
-			everywhere++
-			continue
-		}
-		line(strings.ReplaceAll(s.name, "|", `\|`), func(h Host) string {
+		holds := true
+		for _, h := range all {
 			reason := h.Exceptions[s.name]
 			if reason == "" {
-				return "✓"
+				continue
 			}
+			holds = false
 			if !slices.Contains(reasons, reason) {
 				reasons = append(reasons, reason)
 			}
-			return fmt.Sprintf("(%d)", slices.Index(reasons, reason)+1)
-		})
+			hosts[reason] = appendNew(hosts[reason], h.Name)
+			tests[reason] = appendNew(tests[reason], s.name)
+		}
+		if !holds {
+			everywhere--
+		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "The suite has %d tests. %d of them hold in every host, and all of them in %s. These are the others:\n\n%s",
-		len(suite), everywhere, strings.Join(none, ", "), rows.String())
-	for i, reason := range reasons {
-		fmt.Fprintf(&text, "\n%d. %s", i+1, reason)
+	fmt.Fprintf(&text, "The suite has %d tests. %d of them hold in every host, and all of them in %s. These are the others, by reason:\n",
+		len(suite), everywhere, strings.Join(none, ", "))
+	for _, reason := range reasons {
+		fmt.Fprintf(&text, "\n**%s.** %s\n\n", strings.Join(hosts[reason], ", "), reason)
+		for _, name := range tests[reason] {
+			fmt.Fprintf(&text, "- %s\n", name)
+		}
 	}
-	text.WriteString("\n")
 	for _, h := range all {
 		if err := (Adapter{Name: h.Name, Exceptions: h.Exceptions}).checkExceptions(suite); err != nil {
 			t.Error(err)
@@ -97,7 +87,15 @@ func tableOfHosts(t *testing.T) string {
 	return text.String()
 }
 
-// Each adapter is that of a host, so that the table has a column for it.
+// appendNew appends a text that is not there yet.
+func appendNew(texts []string, text string) []string {
+	if slices.Contains(texts, text) {
+		return texts
+	}
+	return append(texts, text)
+}
+
+// Each adapter is that of a host, so that the list counts it.
 func TestHosts_HaveEachAdapter(t *testing.T) {
 	t.Parallel()
 	folders, err := os.ReadDir("../../middleware")
