@@ -43,6 +43,7 @@ func write(context.Context) error {
 // docs/start/mutexes.md: a mutex keeps out the goroutines of a process, a lock those of others too.
 func TestMutexAndLock(t *testing.T) {
 	t.Parallel()
+	writes.Store(0)
 	redisServer := redistest.Start(t)
 	var rebuilds []func() error
 	for range 2 { // clients, as of two processes
