@@ -66,6 +66,7 @@ func transfer(w http.ResponseWriter, r *http.Request) {
 // docs/guides/idempotency.md: the handler runs twice, and the provider charges once.
 func TestDownstreamKey(t *testing.T) {
 	t.Parallel()
+	clear(provider.charges)
 	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(charge))
 	for _, want := range []string{"502", "201", "201  true"} {
 		if got := serves(once, "/payments"); !strings.HasPrefix(got, want) {
