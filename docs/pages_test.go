@@ -67,18 +67,37 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
+// Links lead to files that exist, and to sections that they have.
 func TestLinks(t *testing.T) {
 	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`)
 	for path, text := range documents(t) {
-		for _, match := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(text, -1) {
+		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), match[1])); err != nil {
+			target := path
+			if match[1] != "" {
+				target = filepath.Join(filepath.Dir(path), match[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", path, err)
+			} else if match[2] != "" && !slices.Contains(sections(read(t, target)), match[2]) {
+				t.Errorf("%s: %s has no section #%s", path, target, match[2])
 			}
 		}
 	}
+}
+
+// sections returns the anchors of the headings of a page.
+func sections(page string) (anchors []string) {
+	label := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	notInAnchors := regexp.MustCompile(`[^\pL\pN_ -]`)
+	for _, title := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(page, -1) {
+		anchor := notInAnchors.ReplaceAllString(strings.ToLower(label.ReplaceAllString(title[1], "$1")), "")
+		anchors = append(anchors, strings.ReplaceAll(anchor, " ", "-"))
+	}
+	return anchors
 }
 
 func TestCommands(t *testing.T) {
