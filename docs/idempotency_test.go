@@ -63,9 +63,10 @@ func transfer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// docs/idempotency.md: the handler runs twice, and the provider charges once.
+// docs/guides/idempotency.md: the handler runs twice, and the provider charges once.
 func TestDownstreamKey(t *testing.T) {
 	t.Parallel()
+	clear(provider.charges)
 	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(charge))
 	for _, want := range []string{"502", "201", "201  true"} {
 		if got := serves(once, "/payments"); !strings.HasPrefix(got, want) {
@@ -76,7 +77,8 @@ func TestDownstreamKey(t *testing.T) {
 		t.Errorf("charges %v", provider.charges)
 	}
 
-	// docs/idempotency-outcomes.md: the charge may have been made, so repeats get the answer.
+	// docs/guides/idempotency-rules.md: the charge may have been made, so repeats get the
+	// answer.
 	once = httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(transfer))
 	for _, want := range []string{"502", "502 ask us about the payment\n true"} {
 		if got := serves(once, "/transfers"); !strings.HasPrefix(got, want) {
@@ -111,7 +113,7 @@ func send(ctx context.Context, url, key, body string) (*http.Response, error) {
 	}
 }
 
-// docs/idempotency-policy.md: the client repeats a 503, and a 409 with Retry-After.
+// docs/guides/idempotency-policy.md: the client repeats a 503, and a 409 with Retry-After.
 func TestPolicyClient(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int64
@@ -151,8 +153,8 @@ func TestPolicyClient(t *testing.T) {
 	}
 }
 
-// docs/idempotency-fingerprints.md: the time of an attempt does not count, and neither does the
-// boundary of a form.
+// docs/guides/idempotency-rules.md: the time of an attempt does not count, and neither does
+// the boundary of a form.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}
@@ -174,6 +176,47 @@ func TestFingerprints(t *testing.T) {
 		r.Header.Set("Idempotency-Key", test.contentType[:4])
 		if once.ServeHTTP(w, r); w.Code != test.status {
 			t.Errorf("%s: %d, want %d", test.body, w.Code, test.status)
+		}
+	}
+}
+
+// docs/guides/idempotency-rules.md: a form may have MaxRequestBody, and FingerprintNone leaves a
+// file of any size to the handler.
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	locks, accountKey, authenticate := newLocks(t), tenantKey{}, accountOf
+	store := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err == nil {
+			fmt.Fprint(w, n)
+		}
+	})
+	mux := http.NewServeMux()
+
+	upload := httplock.Idempotent(locks, idempotency.Config{
+		Scope:          keyfuncs.Context(accountKey),
+		MaxRequestBody: 8 << 20, // in memory while the handler runs
+	})
+	mux.Handle("POST /documents", authenticate(upload(store)))
+	large := httplock.Idempotent(locks, idempotency.Config{
+		Scope:       keyfuncs.Context(accountKey),
+		Fingerprint: idempotency.FingerprintNone, // the key says which file: its SHA-256
+	})
+	mux.Handle("POST /videos", authenticate(large(store)))
+
+	for _, test := range []struct {
+		path, key string
+		size      int
+		want      string
+	}{
+		{"/documents", "form", 2 << 20, "200 2097152"},
+		{"/documents", "longer-form", 9 << 20, "413 "},
+		{"/videos", "file", 9 << 20, "200 9437184"},
+		{"/videos", "file", 1, "200 9437184"}, // another file with the key gets the first one's answer
+	} {
+		r := httptest.NewRequest("POST", test.path, strings.NewReader(strings.Repeat("x", test.size)))
+		r.Header.Set("Idempotency-Key", test.key)
+		if got := answerOf(mux, r); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%d bytes to %s: %.60s, want %s", test.size, test.path, got, test.want)
 		}
 	}
 }
@@ -203,7 +246,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 	}
 }
 
-// docs/idempotency-changes.md: a repeat with the old header does not run at the new version.
+// docs/guides/idempotency-records.md: a repeat with the old header does not run at the new version.
 func TestScopeWithAnotherHeader(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -289,7 +332,8 @@ func TestSealedRecords(t *testing.T) {
 	}
 }
 
-// docs/lock-and-idempotency.md: a replay takes no lock, and the lock's refusal is not recorded.
+// docs/guides/lock-and-idempotency.md: a replay takes no lock, and the lock's refusal is not
+// recorded.
 func TestLockAndIdempotency(t *testing.T) {
 	t.Parallel()
 	locks, mux, accountKey := newLocks(t), http.NewServeMux(), tenantKey{}

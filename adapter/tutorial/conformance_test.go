@@ -1,4 +1,5 @@
-// Package tutorial has the code of docs/adapters.md: a framework, an adapter for it, and the suite.
+// Package tutorial has the code of adapter/README.md: a framework, an adapter for it, and the
+// suite.
 package tutorial
 
 import (
