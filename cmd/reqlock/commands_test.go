@@ -44,6 +44,20 @@ func TestUsage(t *testing.T) {
 		"unlock a --yes":                       "--reason",
 		"unlock a --reason b":                  "--yes",
 		"version a":                            "usage: reqlock version [options]",
+		"run":                                  "usage: reqlock run NAME [options] -- COMMAND",
+		"run a":                                "usage: reqlock run NAME [options] -- COMMAND",
+		"run a b":                              "usage: reqlock run NAME [options] -- COMMAND",
+		"run a --":                             "usage: reqlock run NAME [options] -- COMMAND",
+		"run a b -- true":                      "usage: reqlock run NAME [options] -- COMMAND",
+		"run a --wait -1s -- true":             "use for example 30s, or forever",
+		"run a --wait x -- true":               "use for example 30s, or forever",
+		"run a --lease -1s -- true":            "--lease is -1s",
+		"run a --lease 1us -- true":            "LeaseTime",
+		"run a --grace -1s -- true":            "--grace is -1s",
+		"run a --limit -1 -- true":             "--limit is -1",
+		"run a --limit 2 --fair -- true":       "--limit makes a semaphore",
+		"run a --limit 2 --fenced -- true":     "--limit makes a semaphore",
+		"run a --on-lost stop -- true":         `--on-lost is "stop"`,
 		"version --redis x":                    "not defined: --redis",
 		"ls --tls-insecure":                    "use rediss://",
 		"ls --redis 127.0.0.1":                 "no scheme",
@@ -86,10 +100,14 @@ func TestRedisFails(t *testing.T) {
 	if err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">geheim").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"ls", "show a", "watch", "unlock a --yes --reason b", "doctor", "bench"} {
-		call{redis: "redis://user:geheim@127.0.0.1:1"}.want(t, redisFailed, words(word), "127.0.0.1:1: ", "connection refused", "!geheim")
-		call{redis: srv.URL()}.want(t, redisFailed, words(word), srv.Addr(), "NOAUTH", "put user and password into the URL")
-		call{redis: "redis://:false@" + srv.Addr()}.want(t, redisFailed, words(word), "WRONGPASS", "!false")
+	for _, word := range []string{"ls", "show a", "watch", "unlock a --yes --reason b", "doctor", "bench", "run a -- " + os.Args[0]} {
+		code := redisFailed
+		if strings.HasPrefix(word, "run") {
+			code = unavailable
+		}
+		call{redis: "redis://user:geheim@127.0.0.1:1"}.want(t, code, words(word), "127.0.0.1:1: ", "connection refused", "!geheim")
+		call{redis: srv.URL()}.want(t, code, words(word), srv.Addr(), "NOAUTH", "put user and password into the URL")
+		call{redis: "redis://:false@" + srv.Addr()}.want(t, code, words(word), "WRONGPASS", "!false")
 	}
 	call{redis: "redis://:geheim@" + srv.Addr()}.want(t, done, words("ls"), "no locks")
 	srv.Freeze(t)

@@ -123,7 +123,7 @@ func TestHelp(t *testing.T) {
 	for _, e := range entries {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			help := call{redis: "redis://user:secret@127.0.0.1:1"}.want(t, done, []string{"help", e.name}, "usage: reqlock "+e.name, "--json", "!secret")
+			help := call{redis: "redis://user:secret@127.0.0.1:1"}.want(t, done, []string{"help", e.name}, "usage: reqlock "+e.name, "!secret")
 			if same := (call{}.want(t, done, []string{e.name, "-h"})); same.out != help.out {
 				t.Errorf("reqlock %s -h prints\n%s", e.name, same.out)
 			}

@@ -25,10 +25,20 @@ each lock that is acquired, passed on or freed. Ctrl-C ends it.`},
 		long: `Takes a lock, or the permits of a semaphore, from its holders, or from the one that --owner names.
 They learn it: the context of their work ends. It prints a line for the audit to stderr, with the
 reason. On a terminal it asks first; elsewhere it needs --yes.`},
+	{name: "run", args: " NAME -- COMMAND ", most: 1, plain: true, new: func() command { return new(run) },
+		summary: "run a command under a lock",
+		long: `Acquires a lock, runs COMMAND with its arguments, and releases the lock: at most one of a fleet runs
+it at a time, or with --limit that many. NAME is as in Redis. If the lock is lost, the command is
+told to end, and killed after --grace. INT, TERM and HUP are passed on. The command gets
+REQLOCK_NAME, and with --fenced REQLOCK_TOKEN, which is greater each time.
+Exit codes: that of the command, 128+n if signal n has ended it; 2 wrong usage, 69 Redis failed,
+75 not acquired, 76 the lock was lost, 126 the command cannot be run, 127 it was not found, 130
+interrupted while it waited.`},
 	{name: "doctor", new: func() command { return new(doctor) },
 		summary: "check that Redis is fit for locks",
 		long: `Checks version, permissions, eviction, memory, persistence, replication, latency and clock, and
-says what to change. It acquires and releases a lock named reqlock:ping:RANDOM.`},
+says what to change. It acquires and releases a lock named reqlock:ping:RANDOM.
+Exit codes: 0 no check failed, though some may warn; 3 a check failed, or Redis cannot be reached.`},
 	{name: "bench", new: func() command { return new(bench) },
 		summary: "measure a round trip: acquire and release",
 		long:    `Acquires and releases locks named reqlock:bench:RANDOM, and prints how long that takes.`},
@@ -46,10 +56,10 @@ func find(name string) *entry {
 }
 
 func (a *app) help(w io.Writer) {
-	fmt.Fprintln(w, "reqlock shows and frees the locks on a Redis.")
+	fmt.Fprintln(w, "reqlock shows and frees the locks on a Redis, and runs commands under them.")
 	fmt.Fprintln(w)
 	for _, e := range entries {
-		fmt.Fprintf(w, "  reqlock %-16s %s\n", strings.TrimSpace(e.name+e.args), e.summary)
+		fmt.Fprintf(w, "  reqlock %-20s %s\n", strings.TrimSpace(e.name+e.args), e.summary)
 	}
 	fmt.Fprint(w, `
 Set REDIS_URL or --redis:
@@ -63,18 +73,14 @@ Exit codes: 0 done, 1 not found or not held, 2 wrong usage, 3 Redis failed, 130 
 }
 
 func (a *app) helpOf(e *entry) {
-	fmt.Fprintf(a.out, "usage: reqlock %s [options]\n\n%s.\n", strings.TrimSpace(e.name+e.args), e.summary)
+	fmt.Fprintf(a.out, "%s\n\n%s.\n", e.usage(), e.summary)
 	if e.long != "" {
 		fmt.Fprintf(a.out, "%s\n", e.long)
 	}
 	own, shared := newFlags(e.name), newFlags(e.name)
 	e.new().flags(own)
 	s := session{app: a, connection: connection{timeout: standardTimeout}}
-	if e.local {
-		shared.BoolVar(&s.json, "json", false, "print JSON")
-	} else {
-		s.flags(shared)
-	}
+	e.shared(shared, &s)
 	fmt.Fprintln(a.out)
 	own.VisitAll(a.option)
 	shared.VisitAll(a.option)
@@ -82,7 +88,7 @@ func (a *app) helpOf(e *entry) {
 
 func (a *app) option(f *flag.Flag) {
 	value, text := flag.UnquoteUsage(f)
-	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" {
+	if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "0s" {
 		text += " (" + f.DefValue + ")"
 	}
 	fmt.Fprintf(a.out, "  --%-20s %s\n", strings.TrimSpace(f.Name+" "+value), text)

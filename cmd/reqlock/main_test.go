@@ -21,6 +21,9 @@ import (
 var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
 func TestMain(m *testing.M) {
+	if os.Getenv(childMode) != "" {
+		beChild(os.Args[1:])
+	}
 	goleak.VerifyTestMain(redistest.Settled(m), goleak.Cleanup(func(code int) {
 		if program.dir != "" {
 			_ = os.RemoveAll(program.dir)
