@@ -1,5 +1,5 @@
 // Command reqlock shows and frees the locks on a Redis, runs commands under them, and checks whether
-// that Redis is fit for locks. docs/commands.md describes it.
+// that Redis is fit for locks. docs/guides/commands.md and docs/guides/run.md describe it.
 //
 //	reqlock ls [PREFIX]      list locks: who holds them, for how long, who waits
 //	reqlock show NAME        show one lock

@@ -147,7 +147,7 @@ var (
 	faultPermission = &Fault{
 		Class:     "permission",
 		Cause:     "the Redis user lacks a permission",
-		Change:    "grant what docs/operations.md lists under Access; Client.Ping says what is missing",
+		Change:    "grant what docs/guides/operations.md lists under Access; Client.Ping says what is missing",
 		Permanent: true,
 	}
 	faultOutOfMemory = &Fault{
