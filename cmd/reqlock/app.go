@@ -47,13 +47,17 @@ type command interface {
 // An entry describes a command for help.
 type entry struct {
 	name, args, summary, long string
-	most                      int // arguments
+	// words are those that an argument can be.
+	words string
+	most  int // arguments
 	// local is true if it needs no Redis, and plain if it has no JSON.
 	local, plain bool
 	new          func() command
 }
 
-func (e *entry) least() int { return strings.Count(e.args, " NAME ") }
+func (e *entry) least() int {
+	return strings.Count(e.args, " NAME ") + strings.Count(e.args, " SHELL ")
+}
 
 // split returns what is before "--", and the command after it if this one runs another.
 func (e *entry) split(args []string) (before, command []string, ok bool) {
@@ -110,8 +114,12 @@ func (a *app) run(ctx context.Context, args []string) error {
 	s := &session{app: a, connection: connection{url: a.getenv("REDIS_URL"), timeout: standardTimeout}}
 	global := newFlags("reqlock")
 	new(entry).shared(global, s)
+	asked := global.Bool("version", false, "print the version")
 	if err := global.Parse(args); err != nil {
 		return a.usage(nil, err)
+	}
+	if *asked {
+		return new(version).run(ctx, s, nil)
 	}
 	if global.NArg() == 0 {
 		a.help(a.err)
@@ -121,9 +129,9 @@ func (a *app) run(ctx context.Context, args []string) error {
 	if word == "help" {
 		return a.explainCommand(rest)
 	}
-	e := find(word)
-	if e == nil {
-		return usageError("there is no command %q; try reqlock help", word)
+	e, err := find(word)
+	if err != nil {
+		return err
 	}
 	c := e.new()
 	fs := newFlags(e.name)
@@ -182,9 +190,9 @@ func (a *app) explainCommand(words []string) error {
 		a.help(a.out)
 		return nil
 	}
-	e := find(words[0])
-	if e == nil {
-		return usageError("there is no command %q; try reqlock help", words[0])
+	e, err := find(words[0])
+	if err != nil {
+		return err
 	}
 	a.helpOf(e)
 	return nil

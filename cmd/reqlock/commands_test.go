@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,13 @@ func TestUsage(t *testing.T) {
 	nowhere := call{redis: "redis://127.0.0.1:1"}
 	for line, text := range map[string]string{
 		"":                                     "which command?",
+		"sl":                                   `there is no command "sl"; did you mean ls?`,
+		"help unlok":                           "did you mean unlock?",
+		"wtach":                                "did you mean watch?",
+		"x":                                    "try reqlock help",
+		"restart":                              "try reqlock help",
+		"completion":                           "usage: reqlock completion SHELL [options]",
+		"completion tcsh":                      "use bash, zsh or fish",
 		"list":                                 `no command "list"`,
 		"help list":                            `no command "list"`,
 		"ls a b":                               "usage: reqlock ls [PREFIX] [options]",
@@ -90,6 +98,7 @@ func TestUsage(t *testing.T) {
 	}
 	call{}.want(t, usage, words("ls"), "REDIS_URL")
 	call{}.want(t, done, words("version"), "reqlock "+reqlock.Version, "go1")
+	call{}.want(t, done, words("--version"), "reqlock "+reqlock.Version, "go1")
 	call{}.want(t, done, words("version --json"), `"version": "`)
 	call{}.want(t, done, words("--json version"), `"version": "`)
 }
@@ -477,7 +486,13 @@ func TestCommands(t *testing.T) {
 			}
 			at := call{redis: url}
 			at.want(t, done, words("ls order:"), "web-1.4242.", "Redisson "+jvm)
-			at.want(t, done, words("ls --limit 1"), "there are more than 1 locks")
+			if r := at.want(t, done, words("ls --limit 1"), "order:42"); !strings.HasPrefix(r.err, "there are more than 1 lock; ") {
+				t.Errorf("a list that is cut says %s", r.err)
+			}
+			var cut inspect.Listing
+			if err := json.Unmarshal([]byte(at.want(t, done, words("ls --limit 1 --json")).out), &cut); err != nil || !cut.Truncated || len(cut.Locks) != 1 {
+				t.Errorf("%+v, %v", cut, err)
+			}
 			at.want(t, done, words("show order:42"), "host web-1, pid 4242")
 			at.want(t, done, words("show order:43"), "Redisson, thread 57")
 			at.want(t, notHeld, words("show order:44"), `no such lock: "order:44"`, "!"+where)
@@ -776,7 +791,7 @@ func TestWatch_Text(t *testing.T) {
 	var b strings.Builder
 	s := &session{app: &app{out: &b}}
 	v := &lineViewer{write: s.textLine}
-	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.Local)
+	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.FixedZone("CET", 3600))
 	lock := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web1 + ":1", Client: web1, Count: 1}}}
 	passed := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 1}}}
 	// A permit more, one less, all of them, and fewer permits.
@@ -812,4 +827,92 @@ func TestWatch_Text(t *testing.T) {
 		v.show(p)
 	}
 	golden(t, "watch_lines", b.String())
+}
+
+// A list that is empty because of its prefix is no all-clear, and a name that is not found may lack
+// the prefix of guards.
+func TestNearby(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	for _, name := range []string{"reqlock:order:41", "reqlock:order:42", "job:9"} {
+		if err := rdb.HSet(t.Context(), name, web1+":7", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := call{redis: srv.URL()}
+	at.want(t, notHeld, words("ls order:"), "no locks begin with order:; 2 begin with reqlock:order:")
+	at.want(t, notHeld, words("ls order: --limit 1"), "no locks begin with order:; more than 1 begin with reqlock:order:")
+	at.want(t, notHeld, words("ls order:41"), "no locks begin with order:41; 1 begins with reqlock:order:41")
+	at.want(t, notHeld, words("ls reqlock:job:"), "no locks begin with reqlock:job:; 1 begins with job:")
+	if r := at.want(t, done, words("ls other:"), "no locks begin with other:", "!;"); r.out != "" {
+		t.Errorf("an empty list prints %q", r.out)
+	}
+	r := at.run(t.Context(), words("ls order: --json")...)
+	var listing inspect.Listing
+	if err := json.Unmarshal([]byte(r.out), &listing); err != nil || len(listing.Locks) != 0 || listing.Locks == nil || r.code != notHeld {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, word := range []string{"show", "unlock --yes --reason test"} {
+		at.want(t, notHeld, words(word+" order:42"), `no such lock: "order:42"; reqlock:order:42 is there, held by `+web1)
+		at.want(t, notHeld, words(word+" reqlock:job:9"), `no such lock: "reqlock:job:9"; job:9 is there, held by `+web1)
+		at.want(t, notHeld, words(word+" other"), `no such lock: "other"`, "!is there")
+		at.want(t, notHeld, words(word+" reqlock:"), `no such lock: "reqlock:"`, "!is there")
+	}
+	if n := rdb.Exists(t.Context(), "reqlock:order:42", "job:9").Val(); n != 2 {
+		t.Error("unlock has freed a lock that was not named")
+	}
+}
+
+// Unlock says how many wait, before and after.
+func TestUnlock_Waiting(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	fill(t, srv.Client(t))
+	at := call{redis: srv.URL(), answer: answer(func() {})}
+	at.want(t, done, words("unlock order:44 --reason test"), "expires in 3h30m. Waiting: 2 waiters in the queue.", "order:44 is free; it was held by "+web1+"; waiting: 2 waiters in the queue")
+	listen(t, srv.Client(t), core.KeysOf("order:42").Channel)
+	at.want(t, done, words("unlock order:42 --reason test"), "Waiting: 1 client, each with one waiter or more.", "; waiting: 1 client")
+}
+
+// The scripts complete commands, options and shells. Bash runs its script; the others name the same.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	bash := call{}.want(t, done, words("completion bash")).out
+	zsh := call{}.want(t, done, words("completion zsh"), "bashcompinit").out
+	if !strings.HasSuffix(zsh, bash) {
+		t.Error("zsh gets another script")
+	}
+	complete := func(line string) string {
+		t.Helper()
+		cmd := exec.Command("bash", "--norc", "-c", bash+`COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _reqlock; echo "${COMPREPLY[@]}"`, "bash")
+		cmd.Args = append(cmd.Args, strings.Split(line, " ")...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for line, want := range map[string]string{
+		"reqlock un": "unlock", "reqlock unlock --ow": "--owner", "reqlock unlock a --y": "--yes", "reqlock completion z": "zsh",
+		"reqlock run a --on": "--on-lost", "reqlock run a -- true --on": "", "reqlock ls order": "", "reqlock version --": "--json",
+	} {
+		if got := complete(line); got != want {
+			t.Errorf("%q is completed by %q, want %q", line, got, want)
+		}
+	}
+	if got := complete("reqlock run a -- tru"); !slices.Contains(words(got), "true") {
+		t.Errorf("a command under a lock is completed by %q", got)
+	}
+	fish := call{}.want(t, done, words("completion fish")).out
+	for _, e := range entries {
+		if !strings.Contains(fish, "-a "+e.name+" -d '"+e.summary+"'") {
+			t.Errorf("fish does not know %s", e.name)
+		}
+		e.options(new(session), func(f *flag.Flag) {
+			if !strings.Contains(fish, "__fish_seen_subcommand_from "+e.name+"' -l "+f.Name) {
+				t.Errorf("fish does not know --%s of %s", f.Name, e.name)
+			}
+		})
+	}
 }

@@ -9,6 +9,7 @@
 //	                         run a command under a lock
 //	reqlock doctor           check Redis
 //	reqlock bench            measure a round trip
+//	reqlock completion SHELL print a script that completes command lines
 //	reqlock version          print the version
 //
 // It exits with 0 if it has done what it was asked, 1 if a lock was not found or not held, 2 if the

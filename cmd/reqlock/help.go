@@ -11,7 +11,8 @@ var entries = []*entry{
 	{name: "ls", args: " [PREFIX] ", most: 1, new: func() command { return new(list) },
 		summary: "list locks: who holds them, for how long, who waits",
 		long: `Lists the locks and semaphores whose names begin with PREFIX: those that are held, and fair locks
-with a queue. It looks at every key of Redis by SCAN, a thousand at a time.`},
+with a queue. It looks at every key of Redis by SCAN, a thousand at a time. It exits with 1 if no lock
+begins with PREFIX, but some do with reqlock: before it, or without that.`},
 	{name: "show", args: " NAME ", most: 1, new: func() command { return new(show) },
 		summary: "show one lock",
 		long: `Shows the holders, the queue and the record of one lock, or the permits of one semaphore. The name
@@ -19,7 +20,7 @@ is as in Redis: the guard puts "reqlock:" before its keys, and a NameMapper may 
 	{name: "watch", args: " [PREFIX] ", most: 1, new: func() command { return new(watch) },
 		summary: "show locks live",
 		long: `Lists locks again and again. On a terminal it redraws the list; otherwise it prints a line for
-each lock that is acquired, passed on or freed. Ctrl-C ends it.`},
+each lock that is acquired, passed on or freed. q or Ctrl-C ends it.`},
 	{name: "unlock", args: " NAME ", most: 1, new: func() command { return new(unlock) },
 		summary: "free a lock that is stuck",
 		long: `Takes a lock, or the permits of a semaphore, from its holders, or from the one that --owner names.
@@ -42,17 +43,52 @@ Exit codes: 0 no check failed, though some may warn; 3 a check failed, or Redis 
 	{name: "bench", new: func() command { return new(bench) },
 		summary: "measure a round trip: acquire and release",
 		long:    `Acquires and releases locks named reqlock:bench:RANDOM, and prints how long that takes.`},
+	{name: "completion", args: " SHELL ", words: "bash zsh fish", most: 1, local: true, plain: true, new: func() command { return new(completion) },
+		summary: "print a script that completes command lines",
+		long: `For bash, zsh or fish. It completes commands and options. Add this to ~/.bashrc, or the same for zsh
+to ~/.zshrc:
+  source <(reqlock completion bash)
+For fish: reqlock completion fish > ~/.config/fish/completions/reqlock.fish`},
 	{name: "version", local: true, new: func() command { return new(version) },
 		summary: "print the version"},
 }
 
-func find(name string) *entry {
+// find returns a command, or an error with the command that may be meant.
+func find(name string) (*entry, error) {
+	hint, nearest := "try reqlock help", min(3, len(name))
 	for _, e := range entries {
 		if e.name == name {
-			return e
+			return e, nil
+		}
+		if d := typos(name, e.name); d < nearest {
+			hint, nearest = "did you mean "+e.name+"?", d
 		}
 	}
-	return nil
+	return nil, usageError("there is no command %q; %s", name, hint)
+}
+
+// typos is how many characters have to be inserted, left out, replaced or swapped with the next to
+// make b of a.
+func typos(a, b string) int {
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		for j := range d[i] {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
+			}
+			replaced := d[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			d[i][j] = min(replaced, d[i-1][j]+1, d[i][j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
 }
 
 func (a *app) help(w io.Writer) {
