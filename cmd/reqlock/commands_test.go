@@ -495,6 +495,8 @@ func TestCommands(t *testing.T) {
 			}
 			at.want(t, done, words("show order:42"), "host web-1, pid 4242")
 			at.want(t, done, words("show order:43"), "Redisson, thread 57")
+			at.want(t, done, []string{"run", "order:45", "--fenced", "--", "sh", "-c", "echo token $REQLOCK_TOKEN"}, "token 1")
+			at.want(t, done, words("run order:46 --limit 2 --fair=false -- true"))
 			at.want(t, notHeld, words("show order:44"), `no such lock: "order:44"`, "!"+where)
 			at.want(t, done, words("bench --for 100ms --callers 3"), "round trips", "of 3 callers", "p99 ")
 			var m measurement
@@ -622,6 +624,18 @@ func TestACL(t *testing.T) {
 	program := user("program", words2(aclRules(t, "operations.md", "orders"))...)
 	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/guides/commands.md", "!geheim")
 	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  permissions", "ACL SETUSER program ~{reqlock:*", "warn  stuck", "cannot be listed", "!fail ")
+	// It runs commands under plain locks, and the user of docs/guides/redisson.md under all kinds.
+	lease := hold(t, newLocks(t, rdb, "web-1.4242").Lock("reqlock:nightly"))
+	program.want(t, notAcquired, words("run reqlock:nightly -- true"), "reqlock:nightly is held by others")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	program.want(t, done, words("run reqlock:nightly -- true"))
+	program.want(t, unavailable, words("run nightly -- true"), "NOPERM", "docs/guides/operations.md", "!docs/guides/commands.md")
+	jobs := user("jobs", words2(aclRules(t, "redisson.md", "orders"))...)
+	for _, options := range []string{"", "--fair", "--fenced", "--limit 2"} {
+		jobs.want(t, done, words("run order:nightly "+options+" -- true"))
+	}
 	// The user of docs/guides/commands.md may look, and no more.
 	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")

@@ -64,7 +64,8 @@ func exitCode(ctx context.Context, err error) int {
 // explain returns the text of an error, with what to do about it if that is not obvious.
 func explain(err error) string {
 	text := bare(err)
-	switch {
+	switch exit := (*exitError)(nil); {
+	case errors.As(err, &exit):
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
 	case redisacl.Denied(err):

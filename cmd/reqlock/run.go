@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/redisacl"
 )
 
 // run is reqlock run.
@@ -123,7 +124,11 @@ func (c *run) run(ctx context.Context, s *session, args []string) error {
 	case errors.Is(err, core.ErrInvalidName), errors.Is(err, core.ErrInvalidOptions), errors.Is(err, core.ErrWrongKind):
 		return usageError("%s", bare(err))
 	}
-	return &exitError{unavailable, explain(err)}
+	text := bare(err)
+	if !redisacl.Denied(err) { // The error says already what to grant.
+		text = explain(err)
+	}
+	return &exitError{unavailable, text}
 }
 
 func (c *run) under(ctx context.Context, s *session, rdb *client, name string, command []string, signals <-chan os.Signal) error {
@@ -145,13 +150,15 @@ func (c *run) under(ctx context.Context, s *session, rdb *client, name string, c
 	if err = ctx.Err(); err == nil {
 		lost, err = c.start(s, lease, command, signals)
 	}
-	switch failure := lease.Release(context.WithoutCancel(ctx)); {
+	failure := lease.Release(context.WithoutCancel(ctx))
+	if !lost && errors.Is(failure, core.ErrLockLost) {
+		lost = true
+		fmt.Fprintf(s.err, "reqlock: %s was lost before the command ended\n", printable(name))
+	}
+	switch {
 	case lost && c.onLost != onLostIgnore:
 		return &exitError{lockLost, ""}
-	case lost, failure == nil:
-	case errors.Is(failure, core.ErrLockLost) && c.onLost != onLostIgnore:
-		return &exitError{lockLost, fmt.Sprintf("%s was lost before the command ended", printable(name))}
-	default:
+	case !lost && failure != nil:
 		fmt.Fprintf(s.err, "reqlock: %s could not be released, and is free when its lease is over: %s\n", printable(name), bare(failure))
 	}
 	return err

@@ -280,6 +280,28 @@ func TestRun_Lost(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone.end(t, lockLost, "gone was lost before the command ended")
+	gone = start("gone --on-lost ignore -- wait")
+	if err := srv.Client(t).Del(t.Context(), "gone").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := gone.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	gone.end(t, 8, "gone was lost before the command ended")
+}
+
+// An outage that is shorter than the lease does no harm to the command. At its end, the lock may
+// have to wait for the end of its lease.
+func TestRun_Outage(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	j := startJob(t, srv.URL(), "backup --timeout 500ms -- wait")
+	j.await(t, "ready")
+	srv.Kill(t)
+	if err := j.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j.end(t, 8, "reqlock: backup could not be released, and is free when its lease is over: ", "!is lost")
 }
 
 // Signals are passed on, and the command decides what they mean.
