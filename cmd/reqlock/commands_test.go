@@ -454,8 +454,8 @@ func TestUnlock_Interrupted(t *testing.T) {
 	_, proxy, lost := loseUnlocks(t)
 	args := words("unlock order:42 --yes --reason hangs --timeout 20s")
 	var out, errs bytes.Buffer
-	cmd := exec.Command(binary(t), args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr()), &out, &errs
+	cmd := program("redis://"+proxy.Addr(), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -691,8 +691,7 @@ func TestInterrupt(t *testing.T) {
 	proxy := srv.Proxy(t)
 	for _, line := range []string{"ls", "show a", "unlock a --yes --reason b", "doctor", "bench"} {
 		t.Run(line, func(t *testing.T) {
-			cmd := exec.Command(binary(t), words(line)...)
-			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr())
+			cmd := program("redis://"+proxy.Addr(), words(line)...)
 			silence := proxy.On("", 1, redistest.HoldRequest)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -747,8 +746,7 @@ func TestWatch_Lines(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	locks := newLocks(t, srv.Client(t), "web-1.4242")
-	cmd := exec.Command(binary(t), words("watch order: --every 20ms --timeout 10s --json")...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+srv.URL())
+	cmd := program(srv.URL(), words("watch order: --every 20ms --timeout 10s --json")...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

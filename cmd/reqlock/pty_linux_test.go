@@ -32,7 +32,6 @@ type console struct {
 
 func newConsole(t *testing.T, env []string, args ...string) *console {
 	t.Helper()
-	program := binary(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +51,9 @@ func newConsole(t *testing.T, env []string, args ...string) *console {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &console{keyboard: master, cmd: exec.Command(program, args...), changed: make(chan struct{}, 1), drained: make(chan struct{})}
+	c := &console{keyboard: master, cmd: program("", args...), changed: make(chan struct{}, 1), drained: make(chan struct{})}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = terminal, terminal, terminal
-	c.cmd.Env = append(append(os.Environ(), "NO_COLOR=", "COLUMNS=", "TERM=xterm"), env...)
+	c.cmd.Env = append(append(c.cmd.Env, "NO_COLOR=", "COLUMNS=", "TERM=xterm"), env...)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)

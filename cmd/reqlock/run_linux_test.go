@@ -27,8 +27,8 @@ func TestRun_Killed(t *testing.T) {
 func TestRun_Nohup(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	cmd := exec.Command("sh", "-c", `trap "" HUP; exec "$0" "$@"`, binary(t), "run", "backup", "--", os.Args[0], "ignored")
-	cmd.Env = append(os.Environ(), childMode+"=1", "REDIS_URL="+srv.URL())
+	cmd := exec.Command("sh", "-c", `trap "" HUP; exec "$0" "$@"`, os.Args[0], "run", "backup", "--", os.Args[0], "ignored")
+	cmd.Env = append(program(srv.URL()).Env, childMode+"=1")
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "true false\n" {
 		t.Errorf("the command ignores HUP and TERM: %s, %v", out, err)
 	}

@@ -19,9 +19,6 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// childMode makes this test binary a command of reqlock run.
-const childMode = "REQLOCK_TEST_CHILD"
-
 // beChild does what its arguments say, and ends the process.
 func beChild(args []string) {
 	signals := make(chan os.Signal, 8)
@@ -85,8 +82,8 @@ func startJob(t *testing.T, url, line string, env ...string) *job {
 	if !ok {
 		t.Fatal(line)
 	}
-	j := &job{cmd: exec.Command(binary(t), append(words("run "+before+" -- "+os.Args[0]), words(after)...)...)}
-	j.cmd.Env, j.cmd.Stderr = append(append(os.Environ(), childMode+"=1", "REDIS_URL="+url), env...), &j.errs
+	j := &job{cmd: program(url, append(words("run "+before+" -- "+os.Args[0]), words(after)...)...)}
+	j.cmd.Env, j.cmd.Stderr = append(append(j.cmd.Env, childMode+"=1"), env...), &j.errs
 	var err error
 	if j.in, err = j.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -97,6 +94,9 @@ func startJob(t *testing.T, url, line string, env ...string) *job {
 		t.Fatal(err)
 	}
 	j.cmd.Stdout, j.lines = w, bufio.NewScanner(r)
+	if err := r.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
 	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,9 @@ func startJob(t *testing.T, url, line string, env ...string) *job {
 func (j *job) await(t *testing.T, want string) {
 	t.Helper()
 	if !j.lines.Scan() {
+		_ = j.cmd.Process.Kill()
 		_ = j.cmd.Wait()
-		t.Fatalf("the command ends, want %q; %s", want, j.errs.String())
+		t.Fatalf("the command ends or takes too long (%v), want %q; %s", j.lines.Err(), want, j.errs.String())
 	}
 	if j.lines.Text() != want {
 		t.Errorf("the command says %q, want %q", j.lines.Text(), want)
@@ -128,6 +129,10 @@ func (j *job) end(t *testing.T, code int, texts ...string) {
 	var rest strings.Builder
 	for j.lines.Scan() {
 		rest.WriteString(j.lines.Text() + "\n")
+	}
+	if err := j.lines.Err(); err != nil {
+		_ = j.cmd.Process.Kill()
+		t.Errorf("the command goes on: %v", err)
 	}
 	_ = j.cmd.Wait()
 	result{j.cmd.ProcessState.ExitCode(), rest.String(), j.errs.String()}.check(t, code, j.cmd.Args[1:], texts...)
