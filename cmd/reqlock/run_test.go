@@ -132,6 +132,7 @@ func (j *job) end(t *testing.T, code int, texts ...string) {
 	}
 	if err := j.lines.Err(); err != nil {
 		_ = j.cmd.Process.Kill()
+		_ = j.in.Close()
 		t.Errorf("the command goes on: %v", err)
 	}
 	_ = j.cmd.Wait()
