@@ -80,8 +80,7 @@ cross: ## build what users build for Windows, macOS, 32-bit ARM and 386, and tes
 
 .PHONY: release-check
 release-check: ## install our modules as the docs say, from what the next version would be; WRITE=1 writes its number into the go.mod files
-	$(GO) test -C tools ./release
-	$(GO) run -C tools ./release $(if $(WRITE),-write)
+	$(if $(WRITE),$(GO) run -C tools ./release -write,$(GO) test -C tools ./release && $(GO) run -C tools ./release)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
