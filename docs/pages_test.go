@@ -70,7 +70,7 @@ func TestSnippets(t *testing.T) {
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	for path, text := range documents(t) {
-		for _, match := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(text, -1) {
+		for _, match := range regexp.MustCompile(`(?:\]\(|srcset="|src=")([^)#"]+)`).FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
