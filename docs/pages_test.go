@@ -72,6 +72,11 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`)
 	for path, text := range documents(t) {
+		for _, picture := range regexp.MustCompile(`(?:srcset|src)="([^"]+)"`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), picture[1])); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
