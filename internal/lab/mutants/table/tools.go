@@ -68,8 +68,8 @@ var toolMutants = []Mutant{
 	{
 		Promise: "the page of a prefix does not show the losses of other names",
 		File:    "inspect/view.go",
-		Old:     "return !h.shows(loss.Key)",
-		New:     "return false",
+		Old:     "return !h.shows(l.Key) || v.At.Sub(l.At) > recent",
+		New:     "return v.At.Sub(l.At) > recent",
 		Nets:    []string{"inspect TestHandler_Prefix"},
 	},
 	{
@@ -138,8 +138,8 @@ var toolMutants = []Mutant{
 	{
 		Promise: "an update of the page does not take a link from under a press",
 		File:    "inspect/assets/page.js",
-		Old:     "if (pressed) late = event.data;",
-		New:     "if (late) late = event.data;",
+		Old:     "if (!pressed) {",
+		New:     "if (late) {",
 		Nets:    []string{"inspect TestHandler_InABrowser"},
 	},
 	{
