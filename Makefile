@@ -41,8 +41,8 @@ explore: ## search all states of small worlds of every kind of lock, for some mi
 
 # One process for each processor. The first build takes a minute or two: it compiles a modified Go runtime.
 .PHONY: sim
-sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); SEED=42 replays one seed
-	$(GO) run ./internal/lab/sim/run $(if $(SEED),-seed $(SEED),-for $(or $(DUR),2m))
+sim: ## simulate clients, network and Redis in virtual time, for DUR (2m); FROM=42 begins with that seed, SEED=42 replays it
+	$(GO) run ./internal/lab/sim/run $(if $(SEED),-seed $(SEED),$(if $(FROM),-from $(FROM)) -for $(or $(DUR),2m))
 
 .PHONY: servers
 servers: test-tools ## run tests of core on other versions of Redis, and on Valkey, which it fetches; SERVERS="redis-6.2" picks some
@@ -130,12 +130,12 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 	fi
 
 .PHONY: bench
-bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
+bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
+	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
 
 .PHONY: bench-far
-bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/benchmarks.md
-	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/benchmarks.md
+bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
+	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
 
 .PHONY: bench-short
 bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for two minutes
@@ -184,12 +184,12 @@ words: test-tools ## check the words of README, docs and comments: phrases, long
 	$(GO) run $(VALE) --output=line $(WORDS)
 
 .PHONY: options
-options: ## check that docs/options.md says what the doc comments of the options say; WRITE=1 writes it
+options: ## check that docs/reference/options.md says what the doc comments of the options say; WRITE=1 writes it
 	$(GO) test -C tools ./options
 	$(GO) run -C tools ./options $(if $(WRITE),-write)
 
 .PHONY: states
-states: ## check that docs/engine-states.md says what the engine's machines say; WRITE=1 writes it
+states: ## check that docs/inside/engine-states.md says what the engine's machines say; WRITE=1 writes it
 	$(GO) test -p 1 ./core/internal/claim ./core/internal/redisop -count=1 -run TestStates_Document $(if $(WRITE),-write)
 
 .PHONY: api

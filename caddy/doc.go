@@ -17,8 +17,8 @@
 // http.handlers.reqlock ([Handler]) and http.handlers.reqlock_idempotent ([Idempotent]). The admin
 // endpoint lists locks at /reqlock/locks.
 //
-// docs/caddy.md is the guide. This package translates: the rules are those of package guard, of
-// idempotency and of keyfuncs.
+// docs/guides/caddy.md is the guide. This package translates: the rules are those of package guard,
+// of idempotency and of keyfuncs.
 //
 // # How the parts play together
 //

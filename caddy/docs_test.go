@@ -11,7 +11,7 @@ import (
 // The Caddyfiles of the documentation are valid and formatted.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/caddy.md")
+	page, err := os.ReadFile("../docs/guides/caddy.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestDocs(t *testing.T) {
 // Each option is in the tables of the documentation, and in the comment that shows its directive.
 func TestDocs_Options(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/caddy-options.md")
+	page, err := os.ReadFile("../docs/reference/caddy-options.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestDocs_Options(t *testing.T) {
 	for _, o := range options {
 		name := o[1] + o[2]
 		if !regexp.MustCompile("[`{;] ?" + name + "\\b").MatchString(rows) {
-			t.Errorf("docs/caddy-options.md lacks the option %s", name)
+			t.Errorf("docs/reference/caddy-options.md lacks the option %s", name)
 		}
 		if !regexp.MustCompile(`(?m)^//\t+` + name + `\b`).Match(source) {
 			t.Errorf("the comments lack the option %s", name)

@@ -16,8 +16,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// aclKinds are the locks that the user of docs/redisson.md may use: one that is held, and one that
-// has to wait for it.
+// aclKinds are the locks that the user of docs/guides/redisson.md may use: one that is held, and
+// one that has to wait for it.
 var aclKinds = map[string]lockKind{
 	"lock":              {lock: (*Client).Lock, rival: (*Client).Lock},
 	"fair":              {lock: (*Client).FairLock, rival: (*Client).FairLock},
@@ -37,20 +37,20 @@ func TestACLKinds(t *testing.T) {
 	}
 	for _, name := range Kinds() {
 		if name != "once" && !slices.Contains(tested, name) {
-			t.Errorf("the user of docs/redisson.md is not tested with the kind %q: add it to aclKinds", name)
+			t.Errorf("the user of docs/guides/redisson.md is not tested with the kind %q: add it to aclKinds", name)
 		}
 	}
 }
 
-// An aclFixture is a Redis with the user that docs/redisson.md shows.
+// An aclFixture is a Redis with the user that docs/guides/redisson.md shows.
 type aclFixture struct {
 	nodes   []*redis.Client
 	connect func(t *testing.T) redis.UniversalClient // as that user
 }
 
-// The user in docs/redisson.md may do all that locks do, for every kind and publish mode: Redis
-// denies nothing, not even what would have been ignored. The user has no command that locks do not
-// need.
+// The user in docs/guides/redisson.md may do all that locks do, for every kind and publish mode:
+// Redis denies nothing, not even what would have been ignored. The user has no command that locks
+// do not need.
 func TestACL(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
@@ -87,16 +87,17 @@ func TestACL_Cluster(t *testing.T) {
 	fx.wantUsed(t, rights)
 }
 
-// setUser runs the line of docs/redisson.md whose rules match the pattern, and returns the rules.
+// setUser runs the line of docs/guides/redisson.md whose rules match the pattern, and returns the
+// rules.
 func (s *aclFixture) setUser(t *testing.T, rules string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/redisson.md")
+	text, err := os.ReadFile("../docs/guides/redisson.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^ACL SETUSER orders ` + rules + `$`).Find(text)
 	if line == nil {
-		t.Fatalf("docs/redisson.md has no line with ACL SETUSER orders %s", rules)
+		t.Fatalf("docs/guides/redisson.md has no line with ACL SETUSER orders %s", rules)
 	}
 	words := strings.Fields(string(line))
 	args := make([]any, len(words))

@@ -413,8 +413,8 @@ func contractWrongKind(t *testing.T, fx *redisFixture) {
 }
 
 // Redis can tell a read/write lock from the other kinds, which are all alike to it;
-// docs/redisson.md has this table. Redisson grants a read/write lock on the name of a plain one.
-// Here that must not lead to two holders.
+// docs/guides/redisson.md has this table. Redisson grants a read/write lock on the name of a plain
+// one. Here that must not lead to two holders.
 func contractKinds(t *testing.T, fx *redisFixture) {
 	holder, asker := fx.newLocks(t), fx.newLocks(t)
 	kinds := map[string]func(c *Client) Locker{

@@ -17,7 +17,7 @@
 // majority of them. [Do] acquires, runs a function and releases; [RunWhileHeld] does that again
 // after a loss.
 //
-// docs/engine.md explains how the package works inside.
+// docs/inside/engine.md explains how the package works inside.
 //
 // # Guarantees
 //

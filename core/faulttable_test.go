@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A faultRow makes Redis, or the way to it, give the error of a row of the table in docs/failures.md.
-// It returns the client that gets it for the lock "a".
+// A faultRow makes Redis, or the way to it, give the error of a row of the table in
+// docs/reference/failures.md. It returns the client that gets it for the lock "a".
 type faultRow func(t *testing.T) redis.UniversalClient
 
 // told is a fault that commands to a server cause.
@@ -141,13 +141,13 @@ func busyServer(t *testing.T) redis.UniversalClient {
 	return rdb
 }
 
-// A tableRow is a row of the table in docs/failures.md.
+// A tableRow is a row of the table in docs/reference/failures.md.
 type tableRow struct{ failure, executed, acquire, release, failOpen, class string }
 
-// faultTable reads the table in docs/failures.md.
+// faultTable reads the table in docs/reference/failures.md.
 func faultTable(t *testing.T) (rows []tableRow) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/failures.md")
+	text, err := os.ReadFile("../docs/reference/failures.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func faultTable(t *testing.T) (rows []tableRow) {
 		}
 	}
 	if len(rows) != len(faultRows) {
-		t.Fatalf("docs/failures.md has %d of %d rows", len(rows), len(faultRows))
+		t.Fatalf("docs/reference/failures.md has %d of %d rows", len(rows), len(faultRows))
 	}
 	return rows
 }
@@ -177,8 +177,8 @@ func (r tableRow) code() string {
 	return text
 }
 
-// Each error of the table in docs/failures.md comes from Redis as it says, and core, Ping and the log
-// say what the table says.
+// Each error of the table in docs/reference/failures.md comes from Redis as it says, and core, Ping
+// and the log say what the table says.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	for _, row := range faultTable(t) {

@@ -663,7 +663,7 @@ func TestFair_LeavesTheQueueOfAFullRedis(t *testing.T) {
 	}
 }
 
-// The hold and the waiter end up as the table in docs/engine-states.md says.
+// The hold and the waiter end up as the table in docs/inside/engine-states.md says.
 func TestHandOver_EveryOutcome(t *testing.T) {
 	t.Parallel()
 	down := errors.New("no reply")

@@ -83,7 +83,7 @@ var redisFaults = map[string]redisFault{
 	},
 	"a permission": {
 		redisCommand("ACL", "SETUSER", "limited", "-evalsha"), allowLimited,
-		[]string{"lacks a permission", "NOPERM", "evalsha", "docs/operations.md"}, nil,
+		[]string{"lacks a permission", "NOPERM", "evalsha", "docs/guides/operations.md"}, nil,
 	},
 	"a permission of scripts": {
 		redisCommand("ACL", "SETUSER", "limited", "-hset"), allowLimited,

@@ -23,9 +23,9 @@ import (
 // acquired, released, announced and waited for. Use
 // it for start-up checks and health checks. It acquires and releases a plain lock named
 // reqlock:ping:RANDOM (after NameMapper) with the scripts of the locks and with ReplicaAcks. It
-// runs each command that docs/operations.md lists under Access in a way that changes nothing. It
-// subscribes to the channel of that lock and to the client's own, and publishes there. In a cluster
-// it does all of this on each master that has slots.
+// runs each command that docs/guides/operations.md lists under Access in a way that changes
+// nothing. It subscribes to the channel of that lock and to the client's own, and publishes there.
+// In a cluster it does all of this on each master that has slots.
 //
 // The error names the fault and the change to make: Redis cannot be reached or does not answer, it
 // refuses the password, it is out of memory, it is a read-only replica, or it cannot save. If the

@@ -86,17 +86,17 @@ func TestPing_LeavesNoLock(t *testing.T) {
 	}
 }
 
-// Ping names each rule of docs/operations.md that the user lacks.
+// Ping names each rule of docs/guides/operations.md that the user lacks.
 func TestPing_MissingPermission(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
-	text, err := os.ReadFile("../docs/operations.md")
+	text, err := os.ReadFile("../docs/guides/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^ACL SETUSER orders on >secret resetkeys (.*)$`).FindStringSubmatch(string(text))
 	if line == nil {
-		t.Fatal("docs/operations.md has no user")
+		t.Fatal("docs/guides/operations.md has no user")
 	}
 	rules := slices.DeleteFunc(strings.Fields(line[1]), func(rule string) bool { return rule == "resetchannels" || rule == "-@all" })
 	user := func(without string) *Client {

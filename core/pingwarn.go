@@ -32,7 +32,7 @@ func (p *probe) useOthers(ctx context.Context) ([]Warning, error) {
 	if err != nil || len(kinds) == 0 {
 		return nil, err
 	}
-	change := "grant what docs/redisson.md lists under Access, if you use them"
+	change := "grant what docs/guides/redisson.md lists under Access, if you use them"
 	if slices.Contains(kinds, "Once") {
 		change = p.user.Grant("~{"+p.keys()) + " for idempotency keys (Once); " + change
 	}

@@ -49,15 +49,16 @@ func TestDrill(t *testing.T) {
 	web2.wantMetric(t, `reqlock_requests_total{http_route="/orders/{id}/pay",reqlock_problem="wait-timeout"} 1`)
 	web1.wantMetric(t, `reqlock_locks_held{reqlock_client="",reqlock_kind="lock"} 1`)
 
-	// The alert for a stuck lock names the instance. Its page, and the command of docs/commands.md,
-	// tell which of its locks it is, and for which route and request. A younger lock comes second.
+	// The alert for a stuck lock names the instance. Its page, and the command of
+	// docs/guides/commands.md, tell which of its locks it is, and for which route and request. A
+	// younger lock comes second.
 	young := make(chan int, 1)
 	go func() { young <- web1.post(t, "/orders/41/pay?take=5s") }()
 	stuckOn := prom.awaitInstance(t, `topk(1, max by (job, instance, reqlock_kind) (reqlock_locks_oldest_seconds{reqlock_client!="leaders"}) > 0)`)
 	if stuckOn != web1.addr {
 		t.Errorf("the alert names %s, not %s", stuckOn, web1.addr)
 	}
-	await(t, "two locks in the list of the command in docs/commands.md", func() bool {
+	await(t, "two locks in the list of the command in docs/guides/commands.md", func() bool {
 		lines := longest(t, stuckOn)
 		return len(lines) == 2 && strings.Contains(lines[0], "\treqlock:order:42\tPOST /orders/{id}/pay\t/orders/42/pay?take=10m") && strings.Contains(lines[1], "\treqlock:order:41\t")
 	})
@@ -142,13 +143,13 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// longest runs the command of docs/commands.md for an instance, and returns its lines: the locks
-// that the instance holds, longest first.
+// longest runs the command of docs/guides/commands.md for an instance, and returns its lines: the
+// locks that the instance holds, longest first.
 func longest(t *testing.T, addr string) []string {
 	t.Helper()
-	command := regexp.MustCompile("(?ms)^```sh\n(curl [^`]*locks\\.json.*?)^```$").FindStringSubmatch(read(t, "../docs/commands.md"))
+	command := regexp.MustCompile("(?ms)^```sh\n(curl [^`]*locks\\.json.*?)^```$").FindStringSubmatch(read(t, "../docs/guides/commands.md"))
 	if command == nil || !strings.Contains(command[1], "http://web-1:8080/") {
-		t.Fatal("docs/commands.md has no command for locks.json of http://web-1:8080")
+		t.Fatal("docs/guides/commands.md has no command for locks.json of http://web-1:8080")
 	}
 	out, err := exec.Command("sh", "-c", strings.Replace(command[1], "web-1:8080", addr, 1)).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "not found") {

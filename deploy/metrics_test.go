@@ -136,10 +136,11 @@ func merged(a, b scrape) scrape {
 	return all
 }
 
-// docs/metrics.md describes exactly the metrics that a registry has, with their types and labels.
+// docs/guides/metrics.md describes exactly the metrics that a registry has, with their types and
+// labels.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	text := read(t, "../docs/metrics.md")
+	text := read(t, "../docs/guides/metrics.md")
 	described := make(scrape)
 	for _, row := range regexp.MustCompile("(?m)^\\| `(reqlock\\.[a-z.]+)` \\| `(reqlock_[a-z_]+)` \\| ([a-z]+) \\|[^|]*\\| ([^|]*) \\|").FindAllStringSubmatch(text, -1) {
 		of := described[row[2]]
@@ -155,7 +156,7 @@ func TestReference(t *testing.T) {
 		want, ok := registry[name]
 		got, has := described[name]
 		if !ok || !has || got.Type != want.Type || !slices.Equal(got.Labels, want.Labels) {
-			t.Errorf("%s: docs/metrics.md has %v, the registry %v", name, got, want)
+			t.Errorf("%s: docs/guides/metrics.md has %v, the registry %v", name, got, want)
 		}
 	}
 }
@@ -312,14 +313,14 @@ func TestRunbooks(t *testing.T) {
 	for _, group := range alerts(t).Groups {
 		for _, rule := range group.Rules {
 			want = append(want, rule.Alert)
-			url := "https://github.com/reqlock/reqlock/blob/main/docs/runbooks.md#" + strings.ToLower(rule.Alert)
+			url := "https://github.com/reqlock/reqlock/blob/main/docs/guides/runbooks.md#" + strings.ToLower(rule.Alert)
 			if rule.Annotations["runbook_url"] != url || rule.Annotations["summary"] == "" || rule.Labels["severity"] == "" {
 				t.Errorf("%s: labels %v, annotations %v", rule.Alert, rule.Labels, rule.Annotations)
 			}
 		}
 	}
 	var got []string
-	for _, heading := range regexp.MustCompile(`(?m)^## (Reqlock\w+)$`).FindAllStringSubmatch(read(t, "../docs/runbooks.md"), -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^## (Reqlock\w+)$`).FindAllStringSubmatch(read(t, "../docs/guides/runbooks.md"), -1) {
 		got = append(got, heading[1])
 	}
 	if !slices.Equal(got, want) {

@@ -19,15 +19,16 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// The ACL user of docs/operations.md may do all that locks need, and Redis's ACL log stays empty.
+// The ACL user of docs/guides/operations.md may do all that locks need, and Redis's ACL log stays
+// empty.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
 	admin := redisServer.Client(t)
 	ctx := context.Background()
-	acl := strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")))
+	acl := strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/guides/operations.md")))
 	if len(acl) == 0 {
-		t.Fatal("docs/operations.md has no ACL SETUSER")
+		t.Fatal("docs/guides/operations.md has no ACL SETUSER")
 	}
 	args := make([]any, len(acl))
 	for i, word := range acl {
@@ -67,24 +68,25 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// asOrders configures a client of the user of docs/operations.md. It does not send CLIENT SETINFO,
-// which Redis 7.2 would deny and log.
+// asOrders configures a client of the user of docs/guides/operations.md. It does not send CLIENT
+// SETINFO, which Redis 7.2 would deny and log.
 func asOrders(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }
 
-// With the pattern of docs/idempotency-records.md, the user of docs/operations.md may store records.
+// With the pattern of docs/guides/idempotency-records.md, the user of docs/guides/operations.md may
+// store records.
 func TestAccessToRecords(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
 	admin := redisServer.Client(t)
 	ctx := context.Background()
-	page := read(t, "docs/idempotency-records.md")
+	page := read(t, "docs/guides/idempotency-records.md")
 	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(page)
 	quota := regexp.MustCompile("also needs `([^`]+)`").FindStringSubmatch(page)
 	if pattern == nil || quota == nil {
-		t.Fatal("docs/idempotency-records.md has no pattern, or no commands of MaxKeys")
+		t.Fatal("docs/guides/idempotency-records.md has no pattern, or no commands of MaxKeys")
 	}
 	var args []any
-	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/operations.md")) + " " + pattern[1] + " " + quota[1]) {
+	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/guides/operations.md")) + " " + pattern[1] + " " + quota[1]) {
 		args = append(args, word)
 	}
 	if err := admin.Do(ctx, args...).Err(); err != nil {

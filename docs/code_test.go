@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// docs/answers.md lists all answers in guard/doc.go.
+// docs/reference/answers.md lists all answers in guard/doc.go.
 func TestAnswersAreComplete(t *testing.T) {
 	t.Parallel()
-	answers := read(t, "docs/answers.md")
+	answers := read(t, "docs/reference/answers.md")
 	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)(, Retry-After)?`).FindAllStringSubmatch(read(t, "guard/doc.go"), -1)
 	if len(problems) < 10 {
 		t.Fatalf("found only %d problems in guard/doc.go", len(problems))
@@ -24,22 +24,22 @@ func TestAnswersAreComplete(t *testing.T) {
 			row += ", `Retry-After`"
 		}
 		if !strings.Contains(answers, row) {
-			t.Errorf("docs/answers.md has no row with %q", row)
+			t.Errorf("docs/reference/answers.md has no row with %q", row)
 		}
 	}
 }
 
-// docs/idempotency.md lists all answers in idempotency/doc.go.
+// docs/guides/idempotency.md lists all answers in idempotency/doc.go.
 func TestIdempotencyAnswersAreComplete(t *testing.T) {
 	t.Parallel()
-	text := read(t, "docs/idempotency.md")
+	text := read(t, "docs/guides/idempotency.md")
 	problems := regexp.MustCompile(`(\d{3}) urn:reqlock:problem:([a-z-]+)`).FindAllStringSubmatch(read(t, "idempotency/doc.go"), -1)
 	if len(problems) < 8 {
 		t.Fatalf("found only %d problems in idempotency/doc.go", len(problems))
 	}
 	for _, p := range problems {
 		if !strings.Contains(text, "| "+p[1]+" `"+p[2]+"`") {
-			t.Errorf("docs/idempotency.md has no row with %s %s", p[1], p[2])
+			t.Errorf("docs/guides/idempotency.md has no row with %s %s", p[1], p[2])
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestEngineNamesExist(t *testing.T) {
 	}
 	var engine strings.Builder
 	for _, page := range []string{"engine", "engine-states", "engine-holds", "engine-waiting"} {
-		engine.WriteString(read(t, "docs/"+page+".md"))
+		engine.WriteString(read(t, "docs/inside/"+page+".md"))
 	}
 	tests := regexp.MustCompile("`(Test[A-Za-z0-9_]+)`").FindAllStringSubmatch(engine.String(), -1)
 	for _, name := range tests {
@@ -78,10 +78,10 @@ func TestEngineNamesExist(t *testing.T) {
 	}
 }
 
-// The table of core's files in docs/engine.md names each file once, and no other.
+// The table of core's files in docs/inside/engine.md names each file once, and no other.
 func TestEngineFiles(t *testing.T) {
 	t.Parallel()
-	_, table, _ := strings.Cut(read(t, "docs/engine.md"), "\n## The files of core\n")
+	_, table, _ := strings.Cut(read(t, "docs/inside/engine.md"), "\n## The files of core\n")
 	table, _, _ = strings.Cut(table, "\n## ")
 	var named []string
 	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z, ]+) \|`).FindAllStringSubmatch(table, -1) {
@@ -100,11 +100,11 @@ func TestEngineFiles(t *testing.T) {
 	}
 }
 
-// Every log message has a row in docs/log.md.
+// Every log message has a row in docs/reference/log.md.
 func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
 	logs := regexp.MustCompile(`(?:[Ll]ogger(?:\(\))?\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
-	text, n := read(t, "docs/log.md"), 0
+	text, n := read(t, "docs/reference/log.md"), 0
 	for _, dir := range []string{"core", "guard", "keyfuncs", "middleware", "wasm", "embedded", "inspect", "caddy"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -134,7 +134,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 func TestCommentsNamePages(t *testing.T) {
 	t.Parallel()
 	comment := regexp.MustCompile(`//.*`)
-	page := regexp.MustCompile(`\bdocs/([a-z0-9-]+\.md)(?:#([a-z0-9-]+))?`)
+	page := regexp.MustCompile(`\bdocs/([a-z]+/[a-z0-9-]+\.md)(?:#([a-z0-9-]+))?`)
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInAnchors := regexp.MustCompile(`[^a-z0-9 -]`)
 	n := 0
@@ -176,7 +176,7 @@ func TestExamplesNameTheirMethods(t *testing.T) {
 	// A page of its own, below a path, looks at the methods itself.
 	named := regexp.MustCompile(`^(?:GET|POST|PUT|PATCH|DELETE) |^/debug/`)
 	files := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/*_test.go", "*/example*_test.go", "*/*/example*_test.go", "*/*.go", "middleware/*/*.go", "examples/*/*.go"} {
+	for _, pattern := range []string{"docs/*/*.md", "docs/*_test.go", "*/example*_test.go", "*/*/example*_test.go", "*/*.go", "middleware/*/*.go", "examples/*/*.go"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func transfer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// docs/idempotency.md: the handler runs twice, and the provider charges once.
+// docs/guides/idempotency.md: the handler runs twice, and the provider charges once.
 func TestDownstreamKey(t *testing.T) {
 	t.Parallel()
 	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(charge))
@@ -76,7 +76,8 @@ func TestDownstreamKey(t *testing.T) {
 		t.Errorf("charges %v", provider.charges)
 	}
 
-	// docs/idempotency-outcomes.md: the charge may have been made, so repeats get the answer.
+	// docs/guides/idempotency-outcomes.md: the charge may have been made, so repeats get the
+	// answer.
 	once = httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(transfer))
 	for _, want := range []string{"502", "502 ask us about the payment\n true"} {
 		if got := serves(once, "/transfers"); !strings.HasPrefix(got, want) {
@@ -111,7 +112,7 @@ func send(ctx context.Context, url, key, body string) (*http.Response, error) {
 	}
 }
 
-// docs/idempotency-policy.md: the client repeats a 503, and a 409 with Retry-After.
+// docs/guides/idempotency-policy.md: the client repeats a 503, and a 409 with Retry-After.
 func TestPolicyClient(t *testing.T) {
 	t.Parallel()
 	var tries atomic.Int64
@@ -151,8 +152,8 @@ func TestPolicyClient(t *testing.T) {
 	}
 }
 
-// docs/idempotency-fingerprints.md: the time of an attempt does not count, and neither does the
-// boundary of a form.
+// docs/guides/idempotency-fingerprints.md: the time of an attempt does not count, and neither does
+// the boundary of a form.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	cfg := idempotency.Config{Scope: idempotency.ScopeGlobal}
@@ -203,7 +204,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 	}
 }
 
-// docs/idempotency-changes.md: a repeat with the old header does not run at the new version.
+// docs/guides/idempotency-changes.md: a repeat with the old header does not run at the new version.
 func TestScopeWithAnotherHeader(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -289,7 +290,8 @@ func TestSealedRecords(t *testing.T) {
 	}
 }
 
-// docs/lock-and-idempotency.md: a replay takes no lock, and the lock's refusal is not recorded.
+// docs/guides/lock-and-idempotency.md: a replay takes no lock, and the lock's refusal is not
+// recorded.
 func TestLockAndIdempotency(t *testing.T) {
 	t.Parallel()
 	locks, mux, accountKey := newLocks(t), http.NewServeMux(), tenantKey{}

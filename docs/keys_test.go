@@ -88,7 +88,7 @@ func TestKeyOfANumber(t *testing.T) {
 	}
 }
 
-// docs/keys.md
+// docs/guides/keys.md
 func byWarehouse(r *http.Request) (string, error) {
 	if r.Header.Get("X-Dry-Run") == "true" {
 		return "", keyfuncs.ErrSkip // changes nothing, so it needs no lock

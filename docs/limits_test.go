@@ -12,7 +12,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// docs/limits.md
+// docs/guides/limits.md
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -48,7 +48,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// docs/limits.md
+// docs/guides/limits.md
 func TestSemaphore(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -84,7 +84,7 @@ func TestSemaphore(t *testing.T) {
 	}
 }
 
-// docs/limits.md
+// docs/guides/limits.md
 func TestSemaphoreOfRedis(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -109,7 +109,7 @@ func TestSemaphoreOfRedis(t *testing.T) {
 	}
 }
 
-// docs/migrating.md
+// docs/guides/migrating.md
 func TestSemaphoreInPlaceOfOneByHand(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)

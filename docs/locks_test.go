@@ -19,7 +19,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// docs/waiting.md
+// docs/guides/waiting.md
 func TestWaitOrRefuse(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -56,7 +56,7 @@ func TestWaitOrRefuse(t *testing.T) {
 	}
 }
 
-// docs/read-write.md
+// docs/guides/read-write.md
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -94,7 +94,7 @@ func TestReadersAndWriters(t *testing.T) {
 	}
 }
 
-// docs/locks.md
+// docs/guides/locks.md
 func TestLatch(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -139,7 +139,7 @@ func TestLatch(t *testing.T) {
 	}
 }
 
-// docs/locks.md
+// docs/guides/locks.md
 func TestLeader(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -168,7 +168,7 @@ func TestLeader(t *testing.T) {
 	}
 }
 
-// docs/locks.md
+// docs/guides/locks.md
 func TestItemsOfOneOrder(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -204,7 +204,7 @@ func TestItemsOfOneOrder(t *testing.T) {
 	}
 }
 
-// docs/topologies.md: without replicas, no lock is granted.
+// docs/reference/topologies.md: without replicas, no lock is granted.
 func TestReplicaAcks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -221,7 +221,7 @@ func TestReplicaAcks(t *testing.T) {
 	}
 }
 
-// docs/redisson-differences.md
+// docs/guides/redisson-differences.md
 func TestMajority(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -238,7 +238,7 @@ func TestMajority(t *testing.T) {
 	}
 }
 
-// docs/redisson-semaphores.md
+// docs/guides/redisson-semaphores.md
 func TestSharedPermits(t *testing.T) {
 	t.Parallel()
 	ctx, locks := t.Context(), newLocks(t)
@@ -259,7 +259,7 @@ func TestSharedPermits(t *testing.T) {
 	}
 }
 
-// docs/migrating.md
+// docs/guides/migrating.md
 func TestMigrated(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)

@@ -1,5 +1,5 @@
-// Package docs_test holds the tests of README.md and of the pages in this directory. They run at the
-// top of the repository, so that paths in snippets are those that a reader types.
+// Package docs_test holds the tests of README.md and of the pages below this directory. They run at
+// the top of the repository, so that paths in snippets are those that a reader types.
 package docs_test
 
 import (
@@ -142,12 +142,12 @@ func await(t *testing.T, what string, is func() bool) {
 // documents returns the texts whose snippets must be in a test.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob("docs/*.md")
+	paths, err := filepath.Glob("docs/*/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	texts := make(map[string]string)
-	for _, path := range append(paths, "README.md") {
+	for _, path := range append(paths, "README.md", "docs/README.md") {
 		texts[path] = read(t, path)
 	}
 	return texts

@@ -22,7 +22,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// docs/answers.md
+// docs/reference/answers.md
 func TestAnswerOfYours(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -47,7 +47,7 @@ func TestAnswerOfYours(t *testing.T) {
 	}
 }
 
-// docs/settings.md and docs/runbooks.md
+// docs/guides/settings.md and docs/guides/runbooks.md
 func TestBounds(t *testing.T) {
 	defer guard.SetBodyBudget(64 << 20) // the default
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -137,7 +137,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// docs/wire.md
+// docs/inside/wire.md
 func TestIdentitySuffix(t *testing.T) {
 	t.Parallel()
 
@@ -147,7 +147,7 @@ func TestIdentitySuffix(t *testing.T) {
 	})
 
 	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.1.0" {
-		t.Errorf("the identity is %q: correct docs/wire.md", got)
+		t.Errorf("the identity is %q: correct docs/inside/wire.md", got)
 	}
 	if err := rdb.Close(); err != nil {
 		t.Error(err)

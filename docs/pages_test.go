@@ -123,10 +123,10 @@ func TestCommands(t *testing.T) {
 // mostWords has the pages that may have more than 1,500 words, code included. Programs write most
 // of the long ones. 0: any number.
 var mostWords = map[string]int{
-	"README.md":           900,
-	"docs/options.md":     1700,
-	"docs/benchmarks.md":  0,
-	"docs/conformance.md": 0,
+	"README.md":                     900,
+	"docs/reference/options.md":     1700,
+	"docs/inside/benchmarks.md":     0,
+	"docs/reference/conformance.md": 0,
 }
 
 func TestPagesAreShort(t *testing.T) {
@@ -146,8 +146,8 @@ func TestPagesAreShort(t *testing.T) {
 var testedBlocks = map[string]struct{ page, test string }{
 	"go":        {"", "TestSnippets"},
 	"sh":        {"", "TestCommands"},
-	"caddyfile": {"docs/caddy.md", "TestDocs of caddy"},
-	"console":   {"docs/commands.md", "TestDocumentation of cmd/reqlock"},
+	"caddyfile": {"docs/guides/caddy.md", "TestDocs of caddy"},
+	"console":   {"docs/guides/commands.md", "TestDocumentation of cmd/reqlock"},
 }
 
 // Each guide begins with the reader's problem, in a short paragraph, and ends with code that a test

@@ -161,7 +161,7 @@ func Example_redisson() {
 	// Output: hash [1]
 }
 
-// Step 4 of docs/start.md. It is compiled and not run, because it uses a fixed port.
+// Step 4 of docs/start/first-handler.md. It is compiled and not run, because it uses a fixed port.
 func Example_yourRedis() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	locks, err := core.New(rdb, core.Options{})

@@ -35,7 +35,7 @@ func Example_file() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	document, err := os.ReadFile("docs/config.md")
+	document, err := os.ReadFile("docs/guides/config.md")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func Example_file() {
 	// 200 reqlock:report:7 1 true
 }
 
-// docs/config.md
+// docs/guides/config.md
 func TestOpenPlugin(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -114,7 +114,7 @@ func TestOpenPlugin(t *testing.T) {
 	}
 }
 
-// docs/wasm.md: a plugin with limits and settings of its service.
+// docs/guides/wasm.md: a plugin with limits and settings of its service.
 func TestPluginLimits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

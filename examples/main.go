@@ -27,7 +27,7 @@ var examples = []example{
 	{"payments", "idempotency keys and a crash, on a page for your browser", "a minute on two cores"},
 	{"wasm", "a plugin that decides what to lock, and can be replaced while the server runs", "a minute on two cores"},
 	{"config", "a table of routes in a file, loaded again when it changes", "a minute on two cores"},
-	{"first", "the program of docs/start.md", "a minute on two cores"},
+	{"first", "the program of docs/start/first-handler.md", "a minute on two cores"},
 }
 
 func main() {

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// A record is what Redis stores of a run. docs/idempotency-records.md#the-record-format defines its
-// format.
+// A record is what Redis stores of a run. docs/guides/idempotency-records.md#the-record-format
+// defines its format.
 type record struct {
 	kind        recordKind
 	fingerprint [fingerprintSize]byte // the fingerprint of the request

@@ -5,5 +5,5 @@
 //
 // Handler is a page for the people who run the service. List and Show return the same data to a
 // program. They read what all processes have stored in Redis, those that use Redisson included.
-// docs/inspect.md is the guide. The command cmd/reqlock is built on this package.
+// docs/guides/inspect.md is the guide. The command cmd/reqlock is built on this package.
 package inspect

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Each function that returns a Func is in the comment of the package and in docs/keys.md, and each
-// source of templates in the comment of ParseTemplate.
+// Each function that returns a Func is in the comment of the package and in docs/guides/keys.md,
+// and each source of templates in the comment of ParseTemplate.
 func TestSources_Documented(t *testing.T) {
 	t.Parallel()
 	paths, err := filepath.Glob("*.go")
@@ -44,7 +44,7 @@ func TestSources_Documented(t *testing.T) {
 	if len(names) < 20 {
 		t.Errorf("found only the functions %q", names)
 	}
-	page, err := os.ReadFile("../docs/keys.md")
+	page, err := os.ReadFile("../docs/guides/keys.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestSources_Documented(t *testing.T) {
 			t.Errorf("%s is not in the comment of the package: add it to doc.go", name)
 		}
 		if !regexp.MustCompile("[`.]" + name + `\b`).Match(page) {
-			t.Errorf("%s has no row in docs/keys.md", name)
+			t.Errorf("%s has no row in docs/guides/keys.md", name)
 		}
 	}
 	for _, name := range templateNames() {

@@ -1,5 +1,5 @@
-// Package otelreqlock exports metrics and traces of locks by OpenTelemetry. docs/metrics.md lists
-// them. A Telemetry is a metric.Producer: give it to the reader or exporter of your metrics.
+// Package otelreqlock exports metrics and traces of locks by OpenTelemetry. docs/guides/metrics.md
+// lists them. A Telemetry is a metric.Producer: give it to the reader or exporter of your metrics.
 //
 //	telemetry := otelreqlock.New(otelreqlock.Options{})
 //	exporter, err := prometheus.New(prometheus.WithProducer(telemetry)) // or metric.NewPeriodicReader

@@ -336,10 +336,10 @@ func await(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// docs/metrics.md has every span, event and attribute.
+// docs/guides/metrics.md has every span, event and attribute.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile("../docs/guides/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 // Package promreqlock exports metrics of locks to Prometheus, for programs without OpenTelemetry.
 // The names and labels are those that OpenTelemetry's exporter for Prometheus gives to the metrics
-// of otelreqlock, so the dashboards and alerts in deploy serve both. docs/metrics.md lists them.
+// of otelreqlock, so the dashboards and alerts in deploy serve both. docs/guides/metrics.md lists
+// them.
 //
 //	metrics := promreqlock.New()
 //	prometheus.MustRegister(metrics)

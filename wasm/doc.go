@@ -6,8 +6,9 @@
 //	defer plugin.Close(context.Background())
 //	lock := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
 //
-// docs/wasm.md is the guide, docs/wasm-host.md has limits, threats and costs, docs/wasm-abi.md
-// describes the ABI, and docs/engine.md has the way through the files.
+// docs/guides/wasm.md is the guide, docs/reference/wasm-host.md has limits, threats and costs,
+// docs/reference/wasm-abi.md describes the ABI, and docs/inside/engine.md has the way through the
+// files.
 //
 // Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as
 // for AssemblyScript.

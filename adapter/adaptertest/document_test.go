@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-var write = flag.Bool("write", false, "rewrite the table of docs/conformance.md")
+var write = flag.Bool("write", false, "rewrite the table of docs/reference/conformance.md")
 
-// docs/conformance.md has a row for each test and a column for each host. The suite itself makes
-// each cell true: a test that is no exception fails there if it does not hold.
+// docs/reference/conformance.md has a row for each test and a column for each host. The suite
+// itself makes each cell true: a test that is no exception fails there if it does not hold.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../../docs/conformance.md", "<!-- the table: go test ./adapter/adaptertest -run TestDocument -write -->\n"
+	const path, mark = "../../docs/reference/conformance.md", "<!-- the table: go test ./adapter/adaptertest -run TestDocument -write -->\n"
 	document, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

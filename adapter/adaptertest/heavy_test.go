@@ -158,7 +158,7 @@ func heapNow() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// manyLongAnswers bounds how many requests wait longer than the 100ms that docs/waiting.md
+// manyLongAnswers bounds how many requests wait longer than the 100ms that docs/guides/waiting.md
 // recommends. A pause of the machine makes a few wait longer.
 func manyLongAnswers(fx *fixture) {
 	const requests = 2_000

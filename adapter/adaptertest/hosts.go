@@ -1,7 +1,7 @@
 package adaptertest
 
 // A Host is a framework or router that reqlock itself runs in: its adapter passes this suite. The
-// table of docs/conformance.md has a column for each.
+// table of docs/reference/conformance.md has a column for each.
 type Host struct {
 	// Name is the adapter's.
 	Name string

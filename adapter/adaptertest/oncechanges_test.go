@@ -16,8 +16,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A configChange is a row of the table in docs/idempotency-changes.md: the old version runs a
-// request, and the new one gets its repeat.
+// A configChange is a row of the table in docs/guides/idempotency-changes.md: the old version runs
+// a request, and the new one gets its repeat.
 type configChange struct {
 	old, changed func(*fixture, *idempotency.Config)
 	as           func(*http.Request) // changes both requests
@@ -65,7 +65,7 @@ func RunChanges(t *testing.T, a Adapter) {
 			cfg.Optional, cfg.FailOpen = true, true
 		})},
 	}
-	page, err := os.ReadFile("../../docs/idempotency-changes.md")
+	page, err := os.ReadFile("../../docs/guides/idempotency-changes.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -116,7 +116,7 @@ var refusalTable = []refusal{
 		arrange: func(fx *fixture, s *testServer) {
 			fx.replyToScripts("-NOPERM User orders has no permissions to run the 'evalsha' command\r\n")
 		},
-		status: 500, problem: "misconfigured", logged: "docs/operations.md",
+		status: 500, problem: "misconfigured", logged: "docs/guides/operations.md",
 		cause: core.ErrMisconfigured,
 	},
 	{

@@ -1,4 +1,5 @@
-// Package tutorial has the code of docs/adapters.md: a framework, an adapter for it, and the suite.
+// Package tutorial has the code of docs/guides/adapters.md: a framework, an adapter for it, and the
+// suite.
 package tutorial
 
 import (

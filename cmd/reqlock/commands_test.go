@@ -585,17 +585,17 @@ func TestACL(t *testing.T) {
 		}
 		return call{redis: "redis://" + name + ":geheim@" + srv.Addr()}
 	}
-	// The user of docs/operations.md, which programs use, may not look at all keys.
+	// The user of docs/guides/operations.md, which programs use, may not look at all keys.
 	program := user("program", words2(aclRules(t, "operations.md", "orders"))...)
-	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/commands.md", "!geheim")
+	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/guides/commands.md", "!geheim")
 	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  permissions", "ACL SETUSER program ~{reqlock:*", "warn  stuck", "cannot be listed", "!fail ")
-	// The user of docs/commands.md may look, and no more.
+	// The user of docs/guides/commands.md may look, and no more.
 	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")
 	reader.want(t, done, words("show order:44"), "2 waiters")
 	reader.want(t, done, words("show export:pdf"), "3 of 5 permits taken")
 	reader.want(t, redisFailed, words("unlock order:42 --yes --reason test"), "NOPERM")
-	// The operator of docs/commands.md may unlock.
+	// The operator of docs/guides/commands.md may unlock.
 	operator := user("operator", words2(aclRules(t, "commands.md", "operator"))...)
 	operator.want(t, done, words("unlock order:42 --yes --reason test"), "order:42 is free")
 	operator.want(t, done, words("unlock order:44 --yes --reason test"), "order:44 is free")
@@ -608,7 +608,7 @@ func TestACL(t *testing.T) {
 	operator.want(t, done, words("doctor"), "ok    locks", "!unknown", "!fail ")
 	// Redis denies a command within a script in other words.
 	limited := user("limited", words2(aclRules(t, "commands.md", "operator")+" -hdel -del")...)
-	limited.want(t, redisFailed, words("unlock order:43 --yes --reason test"), "docs/commands.md", "script")
+	limited.want(t, redisFailed, words("unlock order:43 --yes --reason test"), "docs/guides/commands.md", "script")
 
 	blind := user("blind", words2("~* -@all +@read +hello +client +ping +time")...)
 	blind.want(t, done, words("ls order:46"), "?")
@@ -625,13 +625,13 @@ func words2(line string) (all []any) {
 // aclRules returns the rules of a user in a page of docs.
 func aclRules(t *testing.T, page, user string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/" + page)
+	text, err := os.ReadFile("../../docs/guides/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, line, found := strings.Cut(string(text), "\nACL SETUSER "+user+" on >secret ")
 	if !found {
-		t.Fatalf("docs/%s has no user %s", page, user)
+		t.Fatalf("docs/guides/%s has no user %s", page, user)
 	}
 	line, _, _ = strings.Cut(line, "\n")
 	return line

@@ -1,5 +1,5 @@
 // Command reqlock shows and frees the locks on a Redis, and checks whether that Redis is fit for
-// locks. docs/commands.md describes it.
+// locks. docs/guides/commands.md describes it.
 //
 //	reqlock ls [PREFIX]      list locks: who holds them, for how long, who waits
 //	reqlock show NAME        show one lock

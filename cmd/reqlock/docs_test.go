@@ -14,7 +14,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A documented command is a command line of docs/commands.md, with the output that the page shows.
+// A documented command is a command line of docs/guides/commands.md, with the output that the page
+// shows.
 type documented struct {
 	args   []string
 	output string // empty: not shown
@@ -23,7 +24,7 @@ type documented struct {
 // documentation returns the command lines in blocks of the type console.
 func documentation(t *testing.T) (all []documented) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/commands.md")
+	text, err := os.ReadFile("../../docs/guides/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func normal(output string) string {
 	return blanks.ReplaceAllString(durations.ReplaceAllString(output, "T"), " ")
 }
 
-// Every command line in docs/commands.md works, and prints what the page shows.
+// Every command line in docs/guides/commands.md works, and prints what the page shows.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

@@ -241,7 +241,7 @@ func permissions(ctx context.Context, s *session, rdb *client) []finding {
 	}
 	if err != nil {
 		f.Status, f.Finding = fail, bare(err)
-		f.Change = "grant what docs/operations.md lists under Access, or do what the error says"
+		f.Change = "grant what docs/guides/operations.md lists under Access, or do what the error says"
 	}
 	all := []finding{f}
 	for _, w := range warnings {
@@ -260,7 +260,7 @@ func reading(ctx context.Context, s *session, rdb *client) finding {
 	locks, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: 10_000})
 	if err != nil {
 		f.Status, f.Finding = warn, "locks cannot be listed: "+bare(err)
-		f.Change = "grant what docs/commands.md lists, if reqlock ls should work for this user"
+		f.Change = "grant what docs/guides/commands.md lists, if reqlock ls should work for this user"
 		return f
 	}
 	var forever []string

@@ -175,7 +175,7 @@ func TestDrill(t *testing.T) {
 	}()
 	<-s.hangs // the next payment has the lock
 	srv.Kill(t)
-	page, err = os.ReadFile("../../docs/commands.md")
+	page, err = os.ReadFile("../../docs/guides/commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDrill(t *testing.T) {
 		said := shell(t, srv.URL(), redisFailed, command)
 		said = strings.ReplaceAll(said, strings.TrimPrefix(srv.URL(), "redis://"), "127.0.0.1:6379")
 		if shown := "$ reqlock " + command + "\n" + said; !strings.Contains(string(page), shown) {
-			t.Errorf("docs/commands.md does not show\n%s", shown)
+			t.Errorf("docs/guides/commands.md does not show\n%s", shown)
 		}
 	}
 	shell(t, srv.URL(), redisFailed, "unlock", "reqlock:order:42", "--yes", "--reason", "while Redis is down")

@@ -60,7 +60,7 @@ func explain(err error) string {
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
 	case redisacl.Denied(err):
-		text += "; docs/commands.md lists the permissions that this command needs"
+		text += "; docs/guides/commands.md lists the permissions that this command needs"
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
 		text += "; put user and password into the URL: redis://user:password@host:6379"
 	case errors.Is(err, context.DeadlineExceeded):

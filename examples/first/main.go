@@ -1,4 +1,4 @@
-// First is the program of docs/start.md: a Gin server with one guarded route.
+// First is the program of docs/start/first-handler.md: a Gin server with one guarded route.
 //
 //	go run ./examples/first   serves until Ctrl-C
 //

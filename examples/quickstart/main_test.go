@@ -21,14 +21,14 @@ func TestDocs(t *testing.T) {
 	demotest.Demonstrate(t, checkDocs)
 }
 
-// checkDocs returns a line that docs/start.md or the README shows and the output has not,
-// apart from what varies between runs.
+// checkDocs returns a line that docs/start/first-handler.md or the README shows and the output has
+// not, apart from what varies between runs.
 func checkDocs(t *testing.T, output string) (missed string) {
 	t.Helper()
 	varying := regexp.MustCompile(`127\.0\.0\.1:\d+|What [A-C] got`)
 	output = varying.ReplaceAllString("\n"+output+"\n", "…")
 	shows := regexp.MustCompile("(?s)```text\n(A shop at.*?)```")
-	for _, file := range []string{"../../README.md", "../../docs/start.md"} {
+	for _, file := range []string{"../../README.md", "../../docs/start/first-handler.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

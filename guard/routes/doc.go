@@ -10,8 +10,8 @@
 //
 // FromFile of each adapter makes a middleware of such a file, and loads it again when it changes.
 // This package has what they share: the types ([Table], [Route]), the parser with its errors
-// ([Parse]), and the file ([Open]). docs/config.md describes every field, and schema.json, the JSON
-// Schema, tells them to editors.
+// ([Parse]), and the file ([Open]). docs/guides/config.md describes every field, and schema.json,
+// the JSON Schema, tells them to editors.
 //
 // A file is JSON. Package routes/yaml reads YAML, and is apart so that only those who import it
 // compile a YAML parser: set Options.Format to yaml.Format.

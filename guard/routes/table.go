@@ -9,7 +9,7 @@ type Table struct {
 
 // A Route is one row: how the requests of a route are guarded. They take a lock if it has Keys or a
 // Plugin, and are idempotent if it has Idempotency, around the lock if it has both: a replay takes
-// no lock. docs/config.md describes the fields.
+// no lock. docs/guides/config.md describes the fields.
 type Route struct {
 	Place `json:"-"`
 

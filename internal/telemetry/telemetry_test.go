@@ -284,10 +284,10 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// docs/metrics.md has every attribute, and every value that does not come from elsewhere.
+// docs/guides/metrics.md has every attribute, and every value that does not come from elsewhere.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/metrics.md")
+	text, err := os.ReadFile("../../docs/guides/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestReference(t *testing.T) {
 	}
 	for _, name := range want {
 		if !strings.Contains(string(text), "`"+name+"`") {
-			t.Errorf("docs/metrics.md does not have `%s`", name)
+			t.Errorf("docs/guides/metrics.md does not have `%s`", name)
 		}
 	}
 }

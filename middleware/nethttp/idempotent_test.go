@@ -193,9 +193,9 @@ func TestIdempotent_HangUpWithCause(t *testing.T) {
 	}
 }
 
-// TestIdempotent_GoClientResends shows what docs/idempotency.md says of net/http's Transport: it
-// sends a POST with an Idempotency-Key again if the connection breaks before the answer. The
-// handler runs once.
+// TestIdempotent_GoClientResends shows what docs/guides/idempotency.md says of net/http's
+// Transport: it sends a POST with an Idempotency-Key again if the connection breaks before the
+// answer. The handler runs once.
 func TestIdempotent_GoClientResends(t *testing.T) {
 	t.Parallel()
 	var requests, runs atomic.Int64

@@ -12,8 +12,8 @@ type Match = func(r *http.Request) (pattern string, values map[string]string)
 
 // WithRoute returns a middleware for routers that do not set http.Request.Pattern and path values,
 // such as Gorilla mux and httprouter. It sets them, so that keyfuncs.PathValue and keyfuncs.Pattern
-// work in the guards inside it. http.ServeMux and chi need none. docs/frameworks.md has the Match
-// of mux and httprouter. WithRoute panics if match is nil.
+// work in the guards inside it. http.ServeMux and chi need none. docs/guides/frameworks.md has the
+// Match of mux and httprouter. WithRoute panics if match is nil.
 func WithRoute(match Match) func(http.Handler) http.Handler {
 	if match == nil {
 		panic("reqlock: httplock: WithRoute(nil): want a function that returns what the router has matched")

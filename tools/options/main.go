@@ -1,7 +1,7 @@
 // Options writes tables of the fields of configuration structs, from their doc comments, into a
 // document.
 //
-//	go run -C tools ./options            fails if docs/options.md is not what it would write
+//	go run -C tools ./options            fails if docs/reference/options.md is not what it would write
 //	go run -C tools ./options -write     writes it
 //
 // A row has the first sentence of a field's comment, and those about its zero value, such as "0:
@@ -47,7 +47,7 @@ zero value means. The doc comment of a field has the details. ` + "`Config` of `
 func main() {
 	write := flag.Bool("write", false, "write the document")
 	flag.Parse()
-	if err := run("..", "../docs/options.md", *write); err != nil {
+	if err := run("..", "../docs/reference/options.md", *write); err != nil {
 		fmt.Fprintln(os.Stderr, "options:", err)
 		os.Exit(1)
 	}
@@ -71,7 +71,7 @@ func run(root, document string, write bool) error {
 		return err
 	}
 	if string(old) != text.String() {
-		return errors.New("docs/options.md is not current: run make options WRITE=1")
+		return errors.New("docs/reference/options.md is not current: run make options WRITE=1")
 	}
 	return nil
 }

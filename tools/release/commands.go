@@ -21,7 +21,7 @@ var installs = regexp.MustCompile("(?:go get|go install|xcaddy build)[^`\n]*" + 
 
 // documented returns the commands in README.md and docs, each once.
 func documented(dir string) (all []command, err error) {
-	pages, err := filepath.Glob(filepath.Join(dir, "docs", "*.md"))
+	pages, err := filepath.Glob(filepath.Join(dir, "docs", "*", "*.md"))
 	if err != nil {
 		return nil, err
 	}

@@ -49,10 +49,10 @@ func repository(t *testing.T, required string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"version.go":     "package reqlock\n\nconst Version = \"1.2.3\"\n",
-		"go.mod":         "module " + root + "\n\ngo 1.26\n",
-		"README.md":      "```sh\n$ go get " + root + " example.test/other\n```\n",
-		"docs/plugin.md": "Run `xcaddy build --with " + root + "/plugin`, or `go get " + root + " example.test/other`.\n",
+		"version.go":            "package reqlock\n\nconst Version = \"1.2.3\"\n",
+		"go.mod":                "module " + root + "\n\ngo 1.26\n",
+		"README.md":             "```sh\n$ go get " + root + " example.test/other\n```\n",
+		"docs/guides/plugin.md": "Run `xcaddy build --with " + root + "/plugin`, or `go get " + root + " example.test/other`.\n",
 		"plugin/go.mod": "module " + root + "/plugin\n\ngo 1.26\n\nrequire (\n\texample.test/other v0.0.0\n\t" + root + " " + required + " // indirect\n)\n\n" +
 			"replace " + root + " => ../\n",
 		"tools/go.mod": "module " + root + "/tools\n\ngo 1.26\n\nrequire " + root + " " + required + "\n",
@@ -151,7 +151,7 @@ func TestPublish(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	at := filepath.Join(cache, filepath.FromSlash(root)+"@v1.2.3")
-	if _, err := os.Stat(filepath.Join(at, "docs", "plugin.md")); err != nil {
+	if _, err := os.Stat(filepath.Join(at, "docs", "guides", "plugin.md")); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(at, "plugin")); !os.IsNotExist(err) {

@@ -72,7 +72,7 @@ type attempt struct {
 	permit redisacl.Denial
 }
 
-// attempts lists all commands that the ACL user in docs/operations.md may run.
+// attempts lists all commands that the ACL user in docs/guides/operations.md may run.
 func (p *Probe) attempts() []attempt {
 	permit := p.Denial(nil)
 	all := []attempt{

@@ -2,7 +2,7 @@ package claim
 
 import "testing"
 
-// A hold changes its state as docs/engine-states.md says. In tests, any other change panics.
+// A hold changes its state as docs/inside/engine-states.md says. In tests, any other change panics.
 func TestHold_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
 	allowed := map[[2]HoldState]bool{

@@ -358,7 +358,8 @@ func TestHandTo(t *testing.T) {
 	}
 }
 
-// A waiter changes its state as docs/engine-states.md says. In tests, any other change panics.
+// A waiter changes its state as docs/inside/engine-states.md says. In tests, any other change
+// panics.
 func TestMove_RefusesWhatTheMachineDoesNotHave(t *testing.T) {
 	t.Parallel()
 	allowed := map[State][]State{

@@ -8,10 +8,10 @@ import (
 	"github.com/reqlock/reqlock/core/internal/machine/machinetest"
 )
 
-// docs/engine-states.md says what the machines and the verdicts say.
+// docs/inside/engine-states.md says what the machines and the verdicts say.
 func TestStates_Document(t *testing.T) {
 	t.Parallel()
-	machinetest.Document(t, "../../../docs/engine-states.md", map[string]string{
+	machinetest.Document(t, "../../../docs/inside/engine-states.md", map[string]string{
 		"waiter":    waiterStates.Table() + "\n" + waiterStates.Drawing(),
 		"phase":     phases.Table(),
 		"hold":      holdStates.Table() + "\n" + holdStates.Drawing(),

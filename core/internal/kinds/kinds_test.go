@@ -37,7 +37,7 @@ func TestAll_Complete(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	if got, want := Names(), []string{"lock", "fair", "fenced", "read", "write", "once", "semaphore"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q; users see them: a new one belongs in this test, docs/locks.md and docs/metrics.md", got, want)
+		t.Errorf("%q, want %q; users see them: a new one belongs in this test, docs/guides/locks.md and docs/guides/metrics.md", got, want)
 	}
 	for _, k := range All() {
 		named := Named(k.Name)

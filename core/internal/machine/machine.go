@@ -1,5 +1,5 @@
 // Package machine has the states of the engine's values: which may follow which, and why.
-// docs/engine-states.md is written from its machines.
+// docs/inside/engine-states.md is written from its machines.
 package machine
 
 import (

@@ -150,7 +150,7 @@ var (
 	faultPermission = &Fault{
 		Class:     "permission",
 		Cause:     "the Redis user lacks a permission",
-		Change:    "grant what docs/operations.md lists under Access; reqlock doctor, or Client.Ping, says what is missing",
+		Change:    "grant what docs/guides/operations.md lists under Access; reqlock doctor, or Client.Ping, says what is missing",
 		Permanent: true,
 	}
 	faultOutOfMemory = &Fault{
@@ -208,7 +208,7 @@ var (
 func (f *Fault) ChangeAfter(err error) string {
 	if f == faultPermission {
 		if rule := redisacl.CommandRule(err); rule != "" {
-			return redisacl.User("<user>").Grant(rule) + "; docs/operations.md lists what locks need under Access"
+			return redisacl.User("<user>").Grant(rule) + "; docs/guides/operations.md lists what locks need under Access"
 		}
 	}
 	return f.Change

@@ -6,8 +6,8 @@ import (
 	"github.com/reqlock/reqlock/core/internal/machine/machinetest"
 )
 
-// docs/engine-states.md says what the machine says.
+// docs/inside/engine-states.md says what the machine says.
 func TestStates_Document(t *testing.T) {
 	t.Parallel()
-	machinetest.Document(t, "../../../docs/engine-states.md", map[string]string{"command": opStates.Table()})
+	machinetest.Document(t, "../../../docs/inside/engine-states.md", map[string]string{"command": opStates.Table()})
 }

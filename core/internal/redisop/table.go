@@ -27,8 +27,8 @@ const (
 	lost         // Redis did not answer. The script may have been executed, or may be yet.
 )
 
-// A class is what an error of a try means. Every error has one class; docs/failures.md has the same
-// table, with what follows from each.
+// A class is what an error of a try means. Every error has one class; docs/reference/failures.md
+// has the same table, with what follows from each.
 type class struct {
 	end   end
 	fault *Fault // nil: not a fault, because locks expect the error

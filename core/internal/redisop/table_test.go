@@ -10,7 +10,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/batch"
 )
 
-// tableErrors has an error for each row of the table in docs/failures.md.
+// tableErrors has an error for each row of the table in docs/reference/failures.md.
 var tableErrors = map[string]error{
 	"`READONLY`":                redisError("READONLY You can't write against a read only replica. script: 1"),
 	"`LOADING`":                 redisError("LOADING Redis is loading the dataset in memory"),
@@ -60,7 +60,7 @@ func cells(err error) []string {
 // The table for operators is the one that the engine goes by.
 func TestTable_IsDocumented(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../docs/failures.md")
+	text, err := os.ReadFile("../../../docs/reference/failures.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +81,10 @@ func TestTable_IsDocumented(t *testing.T) {
 		}
 		found++
 		if want := cells(err); strings.Join(row[1:], "|") != strings.Join(want, "|") {
-			t.Errorf("docs/failures.md has %q, want %s | %s", line, row[0], strings.Join(want, " | "))
+			t.Errorf("docs/reference/failures.md has %q, want %s | %s", line, row[0], strings.Join(want, " | "))
 		}
 	}
 	if found != len(tableErrors) {
-		t.Errorf("docs/failures.md has %d of %d rows", found, len(tableErrors))
+		t.Errorf("docs/reference/failures.md has %d of %d rows", found, len(tableErrors))
 	}
 }

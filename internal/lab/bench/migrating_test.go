@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// The code of docs/migrating.md: the same report with three libraries. Each returns an error if
-// another process holds the lock.
+// The code of docs/guides/migrating.md: the same report with three libraries. Each returns an error
+// if another process holds the lock.
 
 func withRedsync(ctx context.Context, rs *redsync.Redsync, report func(context.Context) error) error {
 	mutex := rs.NewMutex("report", redsync.WithExpiry(30*time.Second))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var write = flag.Bool("write", false, "rewrite the tables of docs/engine-states.md")
+var write = flag.Bool("write", false, "rewrite the tables of docs/inside/engine-states.md")
 
 // Document compares tables with those of a document, by their marks there. With -write it writes
 // them.

@@ -55,8 +55,8 @@ var topologies = []topology{
 
 func auto(version) core.PublishMode { return core.PublishAuto }
 
-// publishInCluster returns a version's PublishMode in a cluster, as in docs/redisson.md, given that
-// of new versions.
+// publishInCluster returns a version's PublishMode in a cluster, as in docs/guides/redisson.md,
+// given that of new versions.
 func publishInCluster(latest core.PublishMode) func(version) core.PublishMode {
 	return func(v version) core.PublishMode {
 		switch {

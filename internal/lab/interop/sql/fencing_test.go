@@ -1,4 +1,4 @@
-// Package sql tests the SQL of docs/fencing.md on SQLite.
+// Package sql tests the SQL of docs/guides/fencing.md on SQLite.
 package sql
 
 import (
@@ -54,7 +54,7 @@ func TestFencing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	page, err := os.ReadFile("../../../../docs/fencing.md")
+	page, err := os.ReadFile("../../../../docs/guides/fencing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-// The SQL of docs/fencing.md on SQLite, apart from the library so that no database enters its dependencies.
+// The SQL of docs/guides/fencing.md on SQLite, apart from the library so that no database enters its dependencies.
 module github.com/reqlock/reqlock/internal/lab/interop/sql
 
 go 1.26.0
