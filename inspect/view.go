@@ -191,6 +191,7 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 	for _, l := range locks {
 		v.Locks = append(v.Locks, lockView{Lock: l, Here: slices.ContainsFunc(l.Holders, func(o Holder) bool { return o.Client == v.Client })})
 	}
+	v.placeWaits(listed)
 	v.countWaits()
 	v.addLongest(holds)
 	v.addWanted()
@@ -264,6 +265,22 @@ func (o *Holder) annotate(hold core.Hold) {
 
 // usualLease is what a full bar of a TTL stands for.
 const usualLease = 30 * time.Second
+
+// placeWaits gives callers of this process that wait for fair locks their places in the queue of
+// Redis, which has those of all processes.
+func (v *view) placeWaits(locks []Lock) {
+	places := make(map[string]int)
+	for i := range locks {
+		for _, w := range locks[i].Queue {
+			places[w.Owner] = w.Place
+		}
+	}
+	for i := range v.Waits {
+		if place := places[v.Waits[i].Owner]; place > 0 {
+			v.Waits[i].Place = place
+		}
+	}
+}
 
 // countWaits adds up who waits for each lock, and then keeps the first of them.
 func (v *view) countWaits() {
