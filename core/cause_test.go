@@ -115,10 +115,16 @@ func TestCause_Others(t *testing.T) {
 			fx := newRedis(t)
 			var out lockedBuffer
 			observe, seen := observeLoss()
-			c := fx.newLocks(t, watchdogTimeout(3*time.Second), logTo(&out), observe)
+			annotate := func(o *Options) {
+				o.Annotate = func(context.Context) Annotation { return Annotation{Route: "POST /orders", RequestID: "req-7"} }
+			}
+			c := fx.newLocks(t, watchdogTimeout(3*time.Second), logTo(&out), observe, annotate)
 			lease := mustAcquire(t, bg, c.Lock("a"), test.opts)
 			test.lose(fx)
 			wantCause(t, c, lease, &out, seen, test.want)
+			if line := out.String(); !strings.Contains(line, `route="POST /orders" request_id=req-7`) || strings.Contains(line, "trace_id") {
+				t.Errorf("the line lacks the request: %s", line)
+			}
 			fx.rdb.Del(bg, "a")
 		})
 	}

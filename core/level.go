@@ -225,8 +225,8 @@ func (l *level) logLoss(cause error) {
 		return
 	}
 	line := []any{"lock", eng.logged(l.name), "owner", l.hold.wire, "cause", lossText(cause), "held", clock.Now().Since(l.acquired).Round(time.Millisecond), "locks", n}
-	if route := eng.annotate(l.caller).Route; route != "" {
-		line = append(line, "route", route)
+	for name, value := range eng.annotate(l.caller).all {
+		line = append(line, name, value)
 	}
 	eng.opts.Logger.Warn("reqlock: lock lost while it was held", line...)
 }

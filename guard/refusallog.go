@@ -2,10 +2,12 @@ package guard
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/internal/loglimit"
 	"github.com/reqlock/reqlock/internal/request"
 )
 
@@ -24,7 +26,8 @@ func (x *exchange) logRefusal(e *Error) {
 			return
 		}
 		line = append([]any{"lock", core.LogNameOf(x.asked), "requests", n, "since", began.Round(time.Millisecond)}, line...)
-		x.g.cfg.Logger.Warn("reqlock: requests are refused because the lock is held", append(line, x.heldBy()...)...)
+		x.g.cfg.Logger.Log(x.r.Context(), heldLevel(time.Since(began)), "reqlock: requests are refused because the lock is held",
+			append(line, x.heldBy()...)...)
 	case ProblemBackendUnavailable:
 		n, began, ok := x.g.refusals.Series(e.Type + " " + x.r.Pattern)
 		if !ok {
@@ -33,6 +36,15 @@ func (x *exchange) logRefusal(e *Error) {
 		line = append(line, "requests", n, "since", began.Round(time.Millisecond), "error", e.Err)
 		x.g.cfg.Logger.Warn("reqlock: requests are refused because Redis does not give locks", append(line, "change", "run reqlock doctor")...)
 	}
+}
+
+// heldLevel returns the level of a line about a series of refusals. A request that comes twice is no
+// news, a lock that keeps requests out for a minute is.
+func heldLevel(since time.Duration) slog.Level {
+	if since < loglimit.Interval {
+		return slog.LevelInfo
+	}
+	return slog.LevelWarn
 }
 
 const (

@@ -27,6 +27,8 @@ type view struct {
 	// More is true if there are more locks than are shown.
 	More   bool
 	Unlock bool
+	// Anonymous is true if requests have no ID, because core.Options.Annotate is not set.
+	Anonymous bool
 	// Note is about an unlock that led to the page.
 	Note *note
 
@@ -169,11 +171,12 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 		}
 	}()
 	v = &view{
-		unlocks:  h.unlocks.Load(),
-		Client:   h.locks.ID(),
-		Unlock:   h.opts.AllowUnlock,
-		Waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
-		Counters: h.locks.Counters(),
+		unlocks:   h.unlocks.Load(),
+		Client:    h.locks.ID(),
+		Unlock:    h.opts.AllowUnlock,
+		Anonymous: !h.locks.Annotates(),
+		Waits:     slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
+		Counters:  h.locks.Counters(),
 	}
 	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
 	if errors.Is(ctx.Err(), context.Canceled) {
