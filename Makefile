@@ -130,12 +130,12 @@ wasm-guests: ## rebuild the WebAssembly guests in Go, C, Rust and AssemblyScript
 	fi
 
 .PHONY: bench
-bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
-	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
+bench: test-tools ## compare with other locks for 15 minutes on an idle machine, and rewrite internal/lab/bench/README.md
+	$(GO) run -C internal/lab/bench . -out ../../../docs/performance -markdown README.md
 
 .PHONY: bench-far
-bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite docs/inside/benchmarks.md
-	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown ../../../docs/inside/benchmarks.md
+bench-far: test-tools ## compare at distances, with TLS, by callers, pools and arrivals, for 20 minutes on an idle machine, and rewrite internal/lab/bench/README.md
+	$(GO) run -C internal/lab/bench . -only Far,Pools,Slow,Arrivals -rounds 3 -out ../../../docs/performance -markdown README.md
 
 .PHONY: bench-short
 bench-short: test-tools ## check that all benchmarks run: each for a moment, the comparison for two minutes

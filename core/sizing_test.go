@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// BenchmarkSizing measures what docs/inside/sizing.md tells: for each way to use a lock the
+// BenchmarkSizing measures what docs/inside/performance.md tells: for each way to use a lock the
 // commands, the bytes in both directions and the CPU time of Redis, one after the other and in a
 // crowd.
 func BenchmarkSizing(b *testing.B) {

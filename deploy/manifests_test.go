@@ -101,12 +101,12 @@ func TestKubernetes(t *testing.T) {
 	if path := container.LivenessProbe.HTTPGet.Path; path != "/healthz" || container.StartupProbe != nil {
 		t.Errorf("liveness probe %s", path)
 	}
-	if text := read(t, "../docs/guides/kubernetes.md"); !strings.Contains(text, "```yaml\n"+excerpt(t)+"```") {
-		t.Error("docs/guides/kubernetes.md has not the pod's part of kubernetes/orders.yaml")
+	if text := read(t, "../docs/guides/shutdown.md"); !strings.Contains(text, "```yaml\n"+excerpt(t)+"```") {
+		t.Error("docs/guides/shutdown.md has not the pod's part of kubernetes/orders.yaml")
 	}
 }
 
-// excerpt returns the part of the manifest that docs/guides/kubernetes.md shows.
+// excerpt returns the part of the manifest that docs/guides/shutdown.md shows.
 func excerpt(t *testing.T) string {
 	t.Helper()
 	text := read(t, "kubernetes/orders.yaml")

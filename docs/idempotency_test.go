@@ -66,6 +66,7 @@ func transfer(w http.ResponseWriter, r *http.Request) {
 // docs/guides/idempotency.md: the handler runs twice, and the provider charges once.
 func TestDownstreamKey(t *testing.T) {
 	t.Parallel()
+	clear(provider.charges)
 	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(charge))
 	for _, want := range []string{"502", "201", "201  true"} {
 		if got := serves(once, "/payments"); !strings.HasPrefix(got, want) {
@@ -76,7 +77,7 @@ func TestDownstreamKey(t *testing.T) {
 		t.Errorf("charges %v", provider.charges)
 	}
 
-	// docs/guides/idempotency-outcomes.md: the charge may have been made, so repeats get the
+	// docs/guides/idempotency-rules.md: the charge may have been made, so repeats get the
 	// answer.
 	once = httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})(http.HandlerFunc(transfer))
 	for _, want := range []string{"502", "502 ask us about the payment\n true"} {
@@ -152,7 +153,7 @@ func TestPolicyClient(t *testing.T) {
 	}
 }
 
-// docs/guides/idempotency-fingerprints.md: the time of an attempt does not count, and neither does
+// docs/guides/idempotency-rules.md: the time of an attempt does not count, and neither does
 // the boundary of a form.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
@@ -175,6 +176,47 @@ func TestFingerprints(t *testing.T) {
 		r.Header.Set("Idempotency-Key", test.contentType[:4])
 		if once.ServeHTTP(w, r); w.Code != test.status {
 			t.Errorf("%s: %d, want %d", test.body, w.Code, test.status)
+		}
+	}
+}
+
+// docs/guides/idempotency-rules.md: a form may have MaxRequestBody, and FingerprintNone leaves a
+// file of any size to the handler.
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	locks, accountKey, authenticate := newLocks(t), tenantKey{}, accountOf
+	store := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err == nil {
+			fmt.Fprint(w, n)
+		}
+	})
+	mux := http.NewServeMux()
+
+	upload := httplock.Idempotent(locks, idempotency.Config{
+		Scope:          keyfuncs.Context(accountKey),
+		MaxRequestBody: 8 << 20, // in memory while the handler runs
+	})
+	mux.Handle("POST /documents", authenticate(upload(store)))
+	large := httplock.Idempotent(locks, idempotency.Config{
+		Scope:       keyfuncs.Context(accountKey),
+		Fingerprint: idempotency.FingerprintNone, // the key says which file: its SHA-256
+	})
+	mux.Handle("POST /videos", authenticate(large(store)))
+
+	for _, test := range []struct {
+		path, key string
+		size      int
+		want      string
+	}{
+		{"/documents", "form", 2 << 20, "200 2097152"},
+		{"/documents", "longer-form", 9 << 20, "413 "},
+		{"/videos", "file", 9 << 20, "200 9437184"},
+		{"/videos", "file", 1, "200 9437184"}, // another file with the key gets the first one's answer
+	} {
+		r := httptest.NewRequest("POST", test.path, strings.NewReader(strings.Repeat("x", test.size)))
+		r.Header.Set("Idempotency-Key", test.key)
+		if got := answerOf(mux, r); !strings.HasPrefix(got, test.want) {
+			t.Errorf("%d bytes to %s: %.60s, want %s", test.size, test.path, got, test.want)
 		}
 	}
 }
@@ -204,7 +246,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 	}
 }
 
-// docs/guides/idempotency-changes.md: a repeat with the old header does not run at the new version.
+// docs/guides/idempotency-records.md: a repeat with the old header does not run at the new version.
 func TestScopeWithAnotherHeader(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)

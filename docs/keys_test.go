@@ -23,6 +23,8 @@ func TestKeySources(t *testing.T) {
 	byText := keyfuncs.Template("order:{header.X-Tenant}:{path.id}")
 	byJSON := keyfuncs.Prefix("order:", keyfuncs.JSON("/order/id")) // {"order": {"id": 42}}
 
+	byUUID := keyfuncs.Prefix("order:", keyfuncs.UUID(keyfuncs.PathValue("id")))
+
 	byClient := keyfuncs.ClientIP(netip.MustParsePrefix("10.1.2.0/24")) // your load balancers
 
 	r := httptest.NewRequest(http.MethodPost, "/orders/42", strings.NewReader(`{"order": {"id": 42}}`)).WithContext(context.WithValue(t.Context(), tenantKey{}, "acme"))
@@ -37,6 +39,16 @@ func TestKeySources(t *testing.T) {
 	}{{byOrder, "order:42"}, {byTenant, "acme:42"}, {byText, "order:acme:42"}, {byJSON, "order:42"}, {byClient, "203.0.113.7"}} {
 		if got, err := test.key(r); got != test.want || err != nil {
 			t.Errorf("the key is %q (%v), want %q", got, err, test.want)
+		}
+	}
+	for id, want := range map[string]string{
+		"6F1D2C3E-4B5A-4C7D-8E9F-0A1B2C3D4E5F": "order:6f1d2c3e-4b5a-4c7d-8e9f-0a1b2c3d4e5f",
+		"6f1d2c3e4b5a4c7d8e9f0a1b2c3d4e5f":     "order:6f1d2c3e-4b5a-4c7d-8e9f-0a1b2c3d4e5f",
+		"42":                                   "",
+	} {
+		r.SetPathValue("id", id)
+		if got, err := byUUID(r); got != want || want == "" && !errors.Is(err, keyfuncs.ErrInvalid) {
+			t.Errorf("the key of %s is %q (%v), want %q", id, got, err, want)
 		}
 	}
 }

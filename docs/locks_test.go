@@ -56,7 +56,7 @@ func TestWaitOrRefuse(t *testing.T) {
 	}
 }
 
-// docs/guides/read-write.md
+// docs/guides/several-keys.md
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
@@ -204,7 +204,7 @@ func TestItemsOfOneOrder(t *testing.T) {
 	}
 }
 
-// docs/reference/topologies.md: without replicas, no lock is granted.
+// docs/reference/guarantees.md: without replicas, no lock is granted.
 func TestReplicaAcks(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
@@ -238,7 +238,7 @@ func TestMajority(t *testing.T) {
 	}
 }
 
-// docs/guides/redisson-semaphores.md
+// docs/guides/redisson-differences.md
 func TestSharedPermits(t *testing.T) {
 	t.Parallel()
 	ctx, locks := t.Context(), newLocks(t)

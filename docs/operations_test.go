@@ -18,6 +18,7 @@ import (
 	"github.com/reqlock/reqlock"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
@@ -47,7 +48,7 @@ func TestAnswerOfYours(t *testing.T) {
 	}
 }
 
-// docs/guides/settings.md and docs/guides/runbooks.md
+// docs/guides/operations.md and docs/guides/runbooks.md
 func TestBounds(t *testing.T) {
 	defer guard.SetBodyBudget(64 << 20) // the default
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -137,7 +138,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// docs/inside/wire.md
+// docs/inside/how-it-works.md
 func TestIdentitySuffix(t *testing.T) {
 	t.Parallel()
 
@@ -147,9 +148,43 @@ func TestIdentitySuffix(t *testing.T) {
 	})
 
 	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.1.0" {
-		t.Errorf("the identity is %q: correct docs/inside/wire.md", got)
+		t.Errorf("the identity is %q: correct docs/inside/how-it-works.md", got)
 	}
 	if err := rdb.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// docs/guides/fencing.md: without its counter, tokens of a name begin at 1 again.
+func TestDeleteTokens(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	defer locks.Close(context.Background())
+	next := func() uint64 {
+		lease, err := locks.FencedLock("reqlock:order:42").Acquire(ctx, core.AcquireOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Release(ctx)
+		token, _ := lease.Token()
+		return token
+	}
+	if first, second := next(), next(); first != 1 || second != 2 {
+		t.Errorf("tokens %d and %d, want 1 and 2", first, second)
+	}
+	forget := func() error {
+		err := rdb.Del(ctx, core.KeysOf("reqlock:order:42").Tokens).Err() // after the row of order 42
+		return err
+	}
+	if err := forget(); err != nil {
+		t.Fatal(err)
+	}
+	if token := next(); token != 1 {
+		t.Errorf("token %d, want 1", token)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// A record is what Redis stores of a run. docs/guides/idempotency-records.md#the-record-format
+// A record is what Redis stores of a run. docs/inside/how-it-works.md#the-record-format
 // defines its format.
 type record struct {
 	kind        recordKind

@@ -6,9 +6,8 @@
 //	defer plugin.Close(context.Background())
 //	lock := httplock.New(locks, httplock.Config{Policy: plugin.Policy})
 //
-// docs/guides/wasm.md is the guide, docs/reference/wasm-host.md has limits, threats and costs,
-// docs/reference/wasm-abi.md describes the ABI, and docs/inside/engine.md has the way through the
-// files.
+// docs/guides/wasm.md is the guide, LANGUAGES.md has one policy in four languages, HOST.md limits,
+// threats and costs, and ABI.md the ABI. README.md has the way through the files.
 //
 // Package guest is for plugins in Go, include/reqlock2.h for C, guest-rust for Rust and guest-as
 // for AssemblyScript.

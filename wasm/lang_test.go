@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/guard"
 )
 
-// langFiles are the sources in docs/guides/wasm-languages.md.
+// langFiles are the sources in wasm/LANGUAGES.md.
 var langFiles = map[string]string{
 	"go":   "go/main.go",
 	"c":    "c/policy.c",
@@ -22,7 +22,7 @@ var langFiles = map[string]string{
 	"as":   "assemblyscript/policy.ts",
 }
 
-// langPolicy implements the policy of docs/guides/wasm-languages.md, without its limit of requests.
+// langPolicy implements the policy of wasm/LANGUAGES.md, without its limit of requests.
 func langPolicy(r *http.Request, p *guard.Policy) error {
 	tenants := r.Header["X-Tenant"]
 	switch {
@@ -66,7 +66,7 @@ func langGuest(t *testing.T, lang string) *Plugin {
 	return start(t, "lang-"+lang, Config{})
 }
 
-// The policy of docs/guides/wasm-languages.md is the same in each language.
+// The policy of wasm/LANGUAGES.md is the same in each language.
 func TestLanguages(t *testing.T) {
 	t.Parallel()
 	for lang := range langFiles {
@@ -94,7 +94,7 @@ func TestLanguages(t *testing.T) {
 // The page shows the sources that TestLanguages runs.
 func TestLanguages_Documentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../docs/guides/wasm-languages.md")
+	page, err := os.ReadFile("LANGUAGES.md")
 	if err != nil {
 		t.Fatal(err)
 	}

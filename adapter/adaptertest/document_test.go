@@ -1,7 +1,6 @@
 package adaptertest
 
 import (
-	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -10,13 +9,13 @@ import (
 	"testing"
 )
 
-var write = flag.Bool("write", false, "rewrite the table of docs/reference/conformance.md")
+var write = flag.Bool("write", false, "rewrite the list of docs/reference/conformance.md")
 
-// docs/reference/conformance.md has a row for each test and a column for each host. The suite
-// itself makes each cell true: a test that is no exception fails there if it does not hold.
+// docs/reference/conformance.md lists the tests that do not hold in every host. The suite itself
+// makes the list true: a test that is no exception fails there if it does not hold.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../../docs/reference/conformance.md", "<!-- the table: go test ./adapter/adaptertest -run TestDocument -write -->\n"
+	const path, mark = "../../docs/reference/conformance.md", "<!-- the list: go test ./adapter/adaptertest -run TestDocument -write -->\n"
 	document, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +24,7 @@ func TestDocument(t *testing.T) {
 	if !found {
 		t.Fatalf("%s lacks the line %s", path, mark)
 	}
-	want := before + mark + "\n" + tableOfHosts(t)
+	want := before + mark + "\n" + exceptionsOfHosts(t)
 	if *write {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil { //nolint:gosec // a document
 			t.Fatal(err)
@@ -37,36 +36,45 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-func tableOfHosts(t *testing.T) string {
+// exceptionsOfHosts counts the tests that hold in every host, and lists the others by reason and host.
+func exceptionsOfHosts(t *testing.T) string {
 	all := Hosts()
 	suite := wholeSuite()
-	var text strings.Builder
-	var reasons []string
-	line := func(first string, cell func(Host) string) {
-		fmt.Fprintf(&text, "| %s |", first)
-		for _, h := range all {
-			fmt.Fprintf(&text, " %s |", cell(h))
+	var none, reasons []string
+	hosts, tests := make(map[string][]string), make(map[string][]string)
+	for _, h := range all {
+		if len(h.Exceptions) == 0 {
+			none = append(none, h.Name)
 		}
-		text.WriteByte('\n')
 	}
-	line("", func(h Host) string { return h.Name })
-	line("---", func(Host) string { return "---" })
+	everywhere := len(suite)
 	for _, s := range suite {
-		line(strings.ReplaceAll(s.name, "|", `\|`), func(h Host) string {
+		holds := true
+		for _, h := range all {
 			reason := h.Exceptions[s.name]
 			if reason == "" {
-				return "✓"
+				continue
 			}
+			holds = false
 			if !slices.Contains(reasons, reason) {
 				reasons = append(reasons, reason)
 			}
-			return fmt.Sprintf("(%d)", slices.Index(reasons, reason)+1)
-		})
+			hosts[reason] = appendNew(hosts[reason], h.Name)
+			tests[reason] = appendNew(tests[reason], s.name)
+		}
+		if !holds {
+			everywhere--
+		}
 	}
-	for i, reason := range reasons {
-		fmt.Fprintf(&text, "\n%d. %s", i+1, reason)
+	var text strings.Builder
+	fmt.Fprintf(&text, "The suite has %d tests. %d of them hold in every host, and all of them in %s. These are the others, by reason:\n",
+		len(suite), everywhere, strings.Join(none, ", "))
+	for _, reason := range reasons {
+		fmt.Fprintf(&text, "\n**%s.** %s\n\n", strings.Join(hosts[reason], ", "), reason)
+		for _, name := range tests[reason] {
+			fmt.Fprintf(&text, "- %s\n", name)
+		}
 	}
-	text.WriteString("\n")
 	for _, h := range all {
 		if err := (Adapter{Name: h.Name, Exceptions: h.Exceptions}).checkExceptions(suite); err != nil {
 			t.Error(err)
@@ -76,10 +84,18 @@ func tableOfHosts(t *testing.T) string {
 			t.Errorf("%s does not run the suite (%v)", h.Dir, err)
 		}
 	}
-	return cmp.Or(text.String(), "no hosts")
+	return text.String()
 }
 
-// Each adapter is that of a host, so that the table has a column for it.
+// appendNew appends a text that is not there yet.
+func appendNew(texts []string, text string) []string {
+	if slices.Contains(texts, text) {
+		return texts
+	}
+	return append(texts, text)
+}
+
+// Each adapter is that of a host, so that the list counts it.
 func TestHosts_HaveEachAdapter(t *testing.T) {
 	t.Parallel()
 	folders, err := os.ReadDir("../../middleware")

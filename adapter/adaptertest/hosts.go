@@ -1,7 +1,7 @@
 package adaptertest
 
-// A Host is a framework or router that reqlock itself runs in: its adapter passes this suite. The
-// table of docs/reference/conformance.md has a column for each.
+// A Host is a framework or router that reqlock itself runs in: its adapter passes this suite. Its
+// exceptions are listed in docs/reference/conformance.md.
 type Host struct {
 	// Name is the adapter's.
 	Name string
@@ -35,5 +35,5 @@ var noEarlyHints = map[string]string{
 	"once: early hints": "Gin and Echo take an informational answer (1xx) for the final one, without reqlock as well.",
 }
 
-// Hosts lists the hosts in the order of the table.
+// Hosts lists the hosts in the order of the list.
 func Hosts() []Host { return []Host{ServeMux, Chi, Mux, HTTPRouter, Gin, Echo, EchoV5, Fiber, Caddy} }

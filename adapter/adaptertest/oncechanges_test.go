@@ -16,7 +16,7 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A configChange is a row of the table in docs/guides/idempotency-changes.md: the old version runs
+// A configChange is a row of the table in docs/guides/idempotency-records.md: the old version runs
 // a request, and the new one gets its repeat.
 type configChange struct {
 	old, changed func(*fixture, *idempotency.Config)
@@ -65,7 +65,7 @@ func RunChanges(t *testing.T, a Adapter) {
 			cfg.Optional, cfg.FailOpen = true, true
 		})},
 	}
-	page, err := os.ReadFile("../../docs/guides/idempotency-changes.md")
+	page, err := os.ReadFile("../../docs/guides/idempotency-records.md")
 	if err != nil {
 		t.Fatal(err)
 	}

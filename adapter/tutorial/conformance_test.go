@@ -1,4 +1,4 @@
-// Package tutorial has the code of docs/guides/adapters.md: a framework, an adapter for it, and the
+// Package tutorial has the code of adapter/README.md: a framework, an adapter for it, and the
 // suite.
 package tutorial
 

@@ -28,7 +28,7 @@ import (
 )
 
 // grace is how long a shutdown waits for handlers. Kubernetes must wait longer before it kills the
-// process: see docs/guides/kubernetes.md.
+// process: see docs/guides/shutdown.md.
 const grace = 30 * time.Second
 
 func main() {

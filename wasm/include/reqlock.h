@@ -1,4 +1,4 @@
-/* The imports of a reqlock plugin, version 1 of the ABI. See docs/reference/wasm-abi.md.
+/* The imports of a reqlock plugin, version 1 of the ABI. See wasm/ABI.md.
  *
  * A plugin exports its memory and handle_request:
  *

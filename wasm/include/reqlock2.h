@@ -1,5 +1,5 @@
 /* A reqlock plugin, version 2 of the ABI: the host writes what the plugin wants to know about each request into its memory, and
- * reads a record of its decision there. See docs/reference/wasm-abi.md.
+ * reads a record of its decision there. See wasm/ABI.md.
  *
  *     #include "reqlock2.h"
  *

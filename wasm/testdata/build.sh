@@ -33,7 +33,7 @@ build_c2() {
 }
 
 build_docs() {
-	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../../docs/reference/wasm-abi.md | build_with_clang docs -
+	awk '/^```c$/ { inside = 1; next } /^```$/ { inside = 0 } inside' ../ABI.md | build_with_clang docs -
 }
 
 build_rust() {
@@ -62,7 +62,7 @@ build_assemblyscript() {
 	rm -rf "$npm"
 }
 
-# The policy of docs/guides/wasm-languages.md.
+# The policy of wasm/LANGUAGES.md.
 
 build_lang-go() {
 	GOOS=wasip1 GOARCH=wasm CGO_ENABLED=0 "${GO:-go}" build -trimpath -buildvcs=false -buildmode=c-shared -ldflags='-s -w' -o "$out/lang-go.wasm" ./lang/go

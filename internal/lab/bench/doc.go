@@ -1,6 +1,6 @@
 // Bench compares reqlock with other Redis locks and with floors: the least a Redis lock can cost.
 //
-//	go run . -out results -markdown ../../../docs/inside/benchmarks.md
+//	go run . -out results -markdown README.md
 //
 // It starts its own redis-server on loopback. All contenders of a scenario take turns in rounds, in
 // one process, so that other load on the machine affects all of them. A ratio is computed per

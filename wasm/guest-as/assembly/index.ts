@@ -11,7 +11,7 @@
 //     return tenant === null ? Decision.deny(400, "X-Tenant is missing") : Decision.lock(tenant);
 //   }
 //
-// The ABI is in docs/reference/wasm-abi.md of reqlock. Texts of the request that are not UTF-8 lose bytes.
+// The ABI is in wasm/ABI.md of reqlock. Texts of the request that are not UTF-8 lose bytes.
 
 // @ts-ignore: decorators are AssemblyScript's
 @external("reqlock_v2", "config")

@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! Build it for `wasm32-unknown-unknown`. The ABI is in docs/reference/wasm-abi.md of reqlock. A plugin has
+//! Build it for `wasm32-unknown-unknown`. The ABI is in wasm/ABI.md of reqlock. A plugin has
 //! one thread: an instance decides on one request at a time.
 
 use std::cell::UnsafeCell;

@@ -1,4 +1,4 @@
-// Package auth tests the recipes of docs/guides/auth.md with the libraries that they are for.
+// Package auth tests the recipes of docs/guides/order.md with the libraries that they are for.
 package auth
 
 import (

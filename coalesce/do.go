@@ -1,0 +1,63 @@
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/reqlock/reqlock/core"
+)
+
+// Do runs fn, or waits for another caller with the same key that runs, in this process or another, and
+// returns its result. shared is true if another caller has run. Each caller gets a value of its own,
+// decoded from one record, so it may change it.
+//
+// The key is the name of a core.Once. The errors of its Acquire are returned as they are, such as
+// core.ErrNotAcquired when WaitTime is over, and the error of ctx. The error of fn is returned to the
+// caller that ran, and an *Error with its text to the others.
+//
+// The context of fn has the values of ctx. It ends when the lock is lost or LeaseTime is over, but not
+// when ctx ends, because others may wait for the result. So Do of the caller that runs returns when fn
+// returns. If the lock was lost, others may have run as well. If fn panics, so does Do; the others get
+// an *Error.
+func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options, fn func(context.Context) (T, error)) (result T, shared bool, err error) {
+	if err := opts.validate(); err != nil {
+		return result, false, err
+	}
+	opts = opts.withDefaults()
+	lease, record, err := locks.Once(key).Acquire(ctx, core.AcquireOptions{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
+	switch {
+	case err != nil && opts.FailOpen && ctx.Err() == nil && unavailable(err):
+		result, err = fn(ctx)
+		return result, false, err
+	case err != nil:
+		return result, false, err
+	case record != nil:
+		return result, true, read(opts.Codec, record, &result)
+	}
+	r := run{lease: lease, opts: opts}
+	defer r.end(ctx)
+	own, unbind := lease.Bind(context.WithoutCancel(ctx))
+	defer unbind()
+	result, err = fn(own)
+	if err != nil && errors.Is(err, own.Err()) {
+		err = fmt.Errorf("%w: %w", err, context.Cause(own))
+	}
+	if failure := r.settle(result, err); err == nil {
+		err = failure
+	}
+	return result, false, err
+}
+
+// unavailable reports whether Redis could not be asked, which may pass.
+func unavailable(err error) bool {
+	for _, other := range []error{
+		core.ErrNotAcquired, core.ErrStillHeld, core.ErrTooManyWaiters, core.ErrClosed, core.ErrLockLost, core.ErrWrongKind,
+		core.ErrInvalidName, core.ErrInvalidOptions, core.ErrMisconfigured, core.ErrReadOnly,
+	} {
+		if errors.Is(err, other) {
+			return false
+		}
+	}
+	return true
+}

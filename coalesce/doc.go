@@ -1,0 +1,12 @@
+// Package coalesce runs the same work once for all who want it at the same time, in all processes,
+// and gives its result to each of them. It is singleflight of golang.org/x/sync over a fleet: a
+// cache entry expires, a thousand callers on ten machines compute the same report, and one run
+// serves them all.
+//
+//	report, shared, err := coalesce.Do(ctx, locks, "report:"+tenant, coalesce.Options{}, func(ctx context.Context) (Report, error) {
+//		return compute(ctx, tenant)
+//	})
+//
+// The first caller takes a core.Once and runs. The others wait for the record that it leaves. A lock
+// alone would let them run one after another.
+package coalesce

@@ -1,0 +1,45 @@
+package coalesce_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"sync"
+	"sync/atomic"
+
+	"github.com/reqlock/reqlock/coalesce"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/embedded"
+)
+
+// A hundred callers want the same report. One of them computes it.
+func ExampleDo() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	type Report struct{ Sold int }
+	var runs atomic.Int32
+	var all sync.WaitGroup
+	for range 100 {
+		all.Go(func() {
+			report, _, err := coalesce.Do(context.Background(), locks, "report:2026-11", coalesce.Options{}, func(context.Context) (Report, error) {
+				runs.Add(1)
+				return Report{Sold: 7}, nil // in production, the query that takes seconds
+			})
+			if err != nil || report.Sold != 7 {
+				log.Fatal(report, err)
+			}
+		})
+	}
+	all.Wait()
+	fmt.Println("runs:", runs.Load())
+	// Output: runs: 1
+}
