@@ -117,7 +117,7 @@ func readForcing(message string) (f forcing, ok bool) {
 	return f, true
 }
 
-// forcings are the latest forcings that a client has been told of.
+// forcings are the latest that a client has heard of.
 type forcings struct {
 	list []heardForcing
 }

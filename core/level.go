@@ -109,7 +109,7 @@ func (l *level) ring() {
 
 // expire ends the lease if its deadline has passed. Otherwise it sets the alarm again.
 func (l *level) expire() {
-	cause, lost := l.endIfExpired()
+	lost, cause := l.endIfExpired()
 	lost.finish()
 	if cause == nil {
 		return
@@ -127,23 +127,23 @@ func (l *level) expire() {
 
 // endIfExpired ends the lease if its deadline has passed. With its last lease the hold is lost,
 // which is the loss. Otherwise cause says why this lease alone has ended; nil: it has not.
-func (l *level) endIfExpired() (cause error, _ loss) {
+func (l *level) endIfExpired() (_ loss, cause error) {
 	l.mu().Lock()
 	defer l.mu().Unlock()
 	if l.err != nil {
-		return nil, loss{}
+		return loss{}, nil
 	}
 	if at := l.hold.engine().clock(); l.leftAtLocked(at) > 0 {
 		l.setAlarmLocked(at)
-		return nil, loss{}
+		return loss{}, nil
 	}
 	cause = l.expiredLocked()
 	if l.hold.leases == l && l.next == nil {
-		return nil, l.hold.endLocked(cause)
+		return l.hold.endLocked(cause), nil
 	}
 	l.err = cause
 	l.hold.dropLocked(l)
-	return cause, loss{}
+	return loss{}, cause
 }
 
 func (l *level) detachLocked(e ending) {
