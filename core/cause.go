@@ -140,14 +140,14 @@ func (f *forcings) add(heard forcing, now time.Time) {
 	f.list = append(f.list, heardForcing{heard, now})
 }
 
-// cause returns why a key was freed by force.
-func (f *forcings) cause(key string, now time.Time) error {
+// cause returns why a key was freed by force, or without if the client has not heard of it.
+func (f *forcings) cause(key string, now time.Time, without error) error {
 	for i := len(f.list) - 1; i >= 0; i-- {
 		if h := f.list[i]; h.Key == key && now.Sub(h.at) < forcingsLinger {
 			return h.cause()
 		}
 	}
-	return errForced
+	return without
 }
 
 // lossText returns the cause for the log and for Losses, which say already that the lock was lost.

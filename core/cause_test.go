@@ -92,7 +92,7 @@ func TestCause_MessagesOfOthers(t *testing.T) {
 	if len(told.list) > mostForcings {
 		t.Errorf("%d are kept", len(told.list))
 	}
-	if told.cause("b", now) != errForced || told.cause("a", now.Add(time.Minute)) != errForced || told.cause("a", now) == errForced {
+	if told.cause("b", now, errGone) != errGone || told.cause("a", now.Add(time.Minute), errGone) != errGone || told.cause("a", now, errGone) == errGone {
 		t.Error("the cause is that of another lock, of long ago, or of none")
 	}
 }

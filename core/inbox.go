@@ -157,16 +157,20 @@ func (b *inbox) ask(q question) {
 	}
 }
 
+// cause returns why a key was freed by force, or without if the client has not heard of it.
+func (b *inbox) cause(key string, without error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told.cause(key, time.Now(), without)
+}
+
 // answer asks, and asks again if ask was called meanwhile.
 func (b *inbox) answer(q question) {
 	for again := true; again; {
 		if q.all {
 			b.verifyAll()
 		} else {
-			b.mu.Lock()
-			cause := b.told.cause(q.key, time.Now())
-			b.mu.Unlock()
-			b.verify(q.key, cause)
+			b.verify(q.key, b.cause(q.key, errForced))
 		}
 		b.mu.Lock()
 		if again = b.asking[q]; again {

@@ -60,7 +60,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			if !h.handleRenewed(x.Sent(), lease, holds[i], results[i]) {
 				verdicts[i] = watchdog.Outdated
 			}
-		case h.handleMissing(holds[i], missing):
+		case h.handleMissing(holds[i], c.inbox.cause(h.entry.key, missing)):
 			verdicts[i] = watchdog.Gone
 		default:
 			verdicts[i] = watchdog.Outdated

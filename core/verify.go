@@ -126,7 +126,7 @@ func (n *names) verifyAll() {
 	for range min(verifiers, len(keys)) {
 		workers.Go(func() {
 			for key := range todo {
-				n.verify(key, errGone)
+				n.verify(key, n.shard(key).engine.inbox.cause(key, errGone))
 			}
 		})
 	}

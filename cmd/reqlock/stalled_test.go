@@ -90,3 +90,21 @@ func TestStalledQueue_Asks(t *testing.T) {
 		t.Errorf("%d keys are left", n)
 	}
 }
+
+// The holder's log says who freed its lock, and why.
+func TestUnlock_TellsTheHolder(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	locks := newLocks(t, rdb, "web-1.4242")
+	lease := hold(t, locks.Lock("order:42"))
+	channel := "reqlock:client:" + locks.ID()
+	for rdb.PubSubNumSub(t.Context(), channel).Val()[channel] == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	call{redis: srv.URL()}.want(t, done, []string{"unlock", "order:42", "--yes", "--reason", "ticket 42"})
+	<-lease.Done()
+	if cause := lease.Err().Error(); !strings.Contains(cause, "freed by force by "+operator()+": ticket 42") {
+		t.Errorf("the cause is %s", cause)
+	}
+}
