@@ -7,7 +7,7 @@ TOOL = $(GO) tool -modfile=tools/go.mod
 # Modules with a go.mod of their own, so that the library gets none of their dependencies. make modules tests MODULES; INNER have
 # targets of their own.
 INNER = internal/lab/bench internal/lab/histories
-MODULES = caddy examples/caddy internal/lab/interop/frameworks middleware/echov5 otelreqlock promreqlock internal/lab/interop/sql deploy middleware/fiber
+MODULES = caddy examples/caddy examples/recipes internal/lab/interop/frameworks middleware/echov5 otelreqlock promreqlock internal/lab/interop/sql deploy middleware/fiber
 
 .DEFAULT_GOAL := help
 
@@ -80,8 +80,7 @@ cross: ## build what users build for Windows, macOS, 32-bit ARM and 386, and tes
 
 .PHONY: release-check
 release-check: ## install our modules as the docs say, from what the next version would be; WRITE=1 writes its number into the go.mod files
-	$(GO) test -C tools ./release
-	$(GO) run -C tools ./release $(if $(WRITE),-write)
+	$(if $(WRITE),$(GO) run -C tools ./release -write,$(GO) test -C tools ./release && $(GO) run -C tools ./release)
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s); FUZZ=Cookie picks some
@@ -108,6 +107,7 @@ interop: test-tools ## test sharing locks with Java Redisson, and print hand-ove
 .PHONY: modules
 modules: test-tools ## test the modules that have a go.mod of their own, two at a time
 	@scripts/install-prometheus.sh # for deploy
+	@scripts/install-postgres.sh # for examples/recipes
 	@printf '%s\n' $(MODULES) | xargs -P 2 -I{} $(GO) test -C {} -race -count=1 -timeout 20m ./...
 
 .PHONY: drill

@@ -9,8 +9,8 @@ require (
 	// Caddy v2.11.9 does not build with quic-go v0.65.0.
 	github.com/quic-go/quic-go v0.64.1
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/reqlock/reqlock v0.1.0
-	github.com/reqlock/reqlock/promreqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
+	github.com/reqlock/reqlock/promreqlock v0.2.0
 	go.uber.org/zap/exp v0.3.0
 	golang.org/x/net v0.62.0
 )

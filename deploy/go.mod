@@ -16,9 +16,9 @@ require (
 	github.com/prometheus/common v0.72.1
 	github.com/prometheus/prometheus v0.316.0
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/reqlock/reqlock v0.1.0
-	github.com/reqlock/reqlock/otelreqlock v0.1.0
-	github.com/reqlock/reqlock/promreqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
+	github.com/reqlock/reqlock/otelreqlock v0.2.0
+	github.com/reqlock/reqlock/promreqlock v0.2.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk v1.47.0

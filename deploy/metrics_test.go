@@ -268,6 +268,8 @@ func panels(t *testing.T, path string) map[string]string {
 			Type, Title, Description string
 			GridPos                  struct{ X, Y, W, H int }
 			Targets                  []struct{ RefID, Expr string }
+			Links                    []struct{ URL string }
+			FieldConfig              struct{ Defaults struct{ NoValue string } }
 		}
 	}
 	if err := json.Unmarshal([]byte(read(t, path)), &dashboard); err != nil {
@@ -286,6 +288,16 @@ func panels(t *testing.T, path string) map[string]string {
 			t.Errorf("%s: panel %d %q lacks something", path, p.ID, p.Title)
 		}
 		ids[p.ID] = true
+		if p.Type == "stat" && p.FieldConfig.Defaults.NoValue != "no data" {
+			t.Errorf("%s: %q shows %q where there is no data", path, p.Title, p.FieldConfig.Defaults.NoValue)
+		}
+		for _, alert := range regexp.MustCompile(`Reqlock\w+`).FindAllString(p.Description, -1) {
+			if !slices.ContainsFunc(p.Links, func(l struct{ URL string }) bool {
+				return strings.HasSuffix(l.URL, "/docs/guides/runbooks.md#"+strings.ToLower(alert))
+			}) {
+				t.Errorf("%s: %q has no link to the runbook of %s", path, p.Title, alert)
+			}
+		}
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {

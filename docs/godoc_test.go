@@ -3,11 +3,13 @@ package docs_test
 import (
 	"go/ast"
 	"go/doc"
+	"go/format"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,19 +99,65 @@ func comments(p *doc.Package) map[string]string {
 	return found
 }
 
-func hasExample(p *doc.Package) bool {
-	n := len(p.Examples)
+func hasExample(p *doc.Package) bool { return len(examples(p)) > 0 }
+
+// examples returns all examples of a package.
+func examples(p *doc.Package) []*doc.Example {
+	all := slices.Clone(p.Examples)
 	for _, f := range p.Funcs {
-		n += len(f.Examples)
+		all = append(all, f.Examples...)
 	}
 	for _, typ := range p.Types {
-		n += len(typ.Examples)
+		all = append(all, typ.Examples...)
 		for _, f := range typ.Funcs {
-			n += len(f.Examples)
+			all = append(all, f.Examples...)
 		}
 		for _, m := range typ.Methods {
-			n += len(m.Examples)
+			all = append(all, m.Examples...)
 		}
 	}
-	return n > 0
+	return all
+}
+
+// functions returns all functions of a package but methods.
+func functions(p *doc.Package) []*doc.Func {
+	all := slices.Clone(p.Funcs)
+	for _, typ := range p.Types {
+		all = append(all, typ.Funcs...)
+	}
+	return all
+}
+
+// notCalled are the functions that services do not call: adapters, hosts of configuration, and tools
+// do.
+var notCalled = map[string]string{
+	"core":        "ClientOf NameOf KeyPatternsOf OwnerOfPermit Kinds", // what reads the keys of others
+	"guard":       "Interruption ReleaseBy RouteLease SetStatus",
+	"idempotency": "ConfigOf DefaultHeaders DefaultStore New Open WithoutRoute", // the defaults, and adapters
+}
+
+// The page of each function that services call shows a call. The functions of adapters for handlers
+// are those of guard and idempotency.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	packages := publicPackages(t)
+	for _, dir := range []string{"core", "coalesce", "guard", "idempotency", "keyfuncs", "embedded", "middleware/nethttp"} {
+		p := packages[dir]
+		var code strings.Builder
+		for _, e := range examples(p) {
+			if err := format.Node(&code, token.NewFileSet(), e.Code); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range functions(p) {
+			elsewhere := dir == "middleware/nethttp" && f.Name != "New" && slices.ContainsFunc([]string{"guard", "idempotency"}, func(owner string) bool {
+				return slices.ContainsFunc(functions(packages[owner]), func(o *doc.Func) bool { return o.Name == f.Name })
+			})
+			called := strings.Contains(code.String(), p.Name+"."+f.Name)
+			exempt := slices.Contains(strings.Fields(notCalled[dir]), f.Name)
+			if called == exempt && !elsewhere {
+				t.Errorf("%s.%s: called in an example: %v, exempt: %v", dir, f.Name, called, exempt)
+			}
+		}
+	}
 }

@@ -144,10 +144,10 @@ func TestIdentitySuffix(t *testing.T) {
 
 	rdb := redis.NewClient(&redis.Options{
 		Addr:           "localhost:6379",
-		IdentitySuffix: reqlock.Identity, // lib-name=go-redis(reqlock-0.1.0,go1.26)
+		IdentitySuffix: reqlock.Identity, // lib-name=go-redis(reqlock-0.2.0,go1.26)
 	})
 
-	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.1.0" {
+	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.2.0" {
 		t.Errorf("the identity is %q: correct docs/inside/how-it-works.md", got)
 	}
 	if err := rdb.Close(); err != nil {

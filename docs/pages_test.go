@@ -72,6 +72,11 @@ func TestLinks(t *testing.T) {
 	t.Parallel()
 	link := regexp.MustCompile(`\]\(([^)#]*)(?:#([^)]+))?\)`)
 	for path, text := range documents(t) {
+		for _, picture := range regexp.MustCompile(`(?:srcset|src)="([^"]+)"`).FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), picture[1])); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
 		for _, match := range link.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(match[1], "://") {
 				continue
@@ -159,12 +164,12 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
-// testedBlocks has the tests of code blocks, by language. A page is that of the test, or any.
-var testedBlocks = map[string]struct{ page, test string }{
+// testedBlocks has the tests of code blocks, by language, and the pages they read. No page: all.
+var testedBlocks = map[string]struct{ pages, test string }{
 	"go":        {"", "TestSnippets"},
 	"sh":        {"", "TestCommands"},
 	"caddyfile": {"docs/guides/caddy.md", "TestDocs of caddy"},
-	"console":   {"docs/guides/commands.md", "TestDocumentation of cmd/reqlock"},
+	"console":   {"docs/guides/commands.md docs/guides/run.md", "TestDocumentation of cmd/reqlock"},
 }
 
 // Each guide begins with the reader's problem, in a short paragraph, and has its first example, a table
@@ -197,7 +202,7 @@ func TestGuides(t *testing.T) {
 		}
 		if !slices.ContainsFunc(fence.FindAllStringSubmatch(text, -1), func(block []string) bool {
 			tested, ok := testedBlocks[block[1]]
-			return ok && (tested.page == "" || tested.page == page)
+			return ok && (tested.pages == "" || slices.Contains(strings.Fields(tested.pages), page))
 		}) {
 			t.Errorf("%s has no code that a test runs", page)
 		}

@@ -2,11 +2,11 @@ package inspect
 
 import "strings"
 
-// A Listing is the locks of a Redis. Its JSON is what the page has at locks.json, and Caddy at its
-// admin endpoint.
+// A Listing is the locks of a Redis. Its JSON is what the page has at locks.json, Caddy at its admin
+// endpoint, and reqlock ls --json prints.
 type Listing struct {
 	Locks []Lock `json:"locks"` // never nil
-	// Truncated is true if there are more than 1000 locks, which is how many are listed.
+	// Truncated is true if there are more locks than are listed: 1000, or --limit of reqlock ls.
 	Truncated bool `json:"truncated"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -174,4 +175,84 @@ func ExampleParseTemplate() {
 	fmt.Println(err)
 	// Output:
 	// reqlock: keyfuncs: Template("order:{path.id}{header.X-Tenant}"): column 16: a value directly behind another; put a text between them, such as a colon
+}
+
+// One lock around a whole route.
+func ExampleConst() {
+	key, err := keyfuncs.Const("nightly-import")(httptest.NewRequest("POST", "/import", nil))
+	fmt.Println(key, err)
+	// Output: nightly-import <nil>
+}
+
+// The method keeps the keys of two handlers of a path apart.
+func ExampleMethod() {
+	key, err := keyfuncs.Join(keyfuncs.Method(), keyfuncs.Path())(httptest.NewRequest("PUT", "/orders/42", nil))
+	fmt.Println(key, err)
+	// Output: PUT:/orders/42 <nil>
+}
+
+// The user, as the session middleware in front knows it.
+func ExampleValue() {
+	type sessionKey struct{}
+	user := keyfuncs.Value("session user", func(r *http.Request) any { return r.Context().Value(sessionKey{}) })
+	r := httptest.NewRequest("POST", "/pay", nil)
+	_, err := user(r)
+	fmt.Println("without a session:", errors.Is(err, keyfuncs.ErrMissing))
+	key, err := user(r.WithContext(context.WithValue(r.Context(), sessionKey{}, "anna")))
+	fmt.Println(key, err)
+	// Output:
+	// without a session: true
+	// anna <nil>
+}
+
+// The subject of a token that the authentication has verified.
+func ExampleClaim() {
+	claims := func(*http.Request) map[string]any { return map[string]any{"sub": "anna"} }
+	key, err := keyfuncs.Claim(claims, "sub")(httptest.NewRequest("POST", "/pay", nil))
+	fmt.Println(key, err)
+	// Output: anna <nil>
+}
+
+// A key function of your own reads the body, and leaves it to the handler.
+func ExampleBody() {
+	body := keyfuncs.Body()
+	r := httptest.NewRequest("POST", "/import", strings.NewReader("order=42"))
+	text, err := body(r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	rest, err := io.ReadAll(r.Body)
+	fmt.Printf("%s, and the handler reads %s %v\n", text, rest, err)
+	// Output: order=42, and the handler reads order=42 <nil>
+}
+
+// A host adds names of its own to templates.
+func ExampleParseTemplateWith() {
+	key, err := keyfuncs.ParseTemplateWith("{tenant}:{path.id}", func(name string) (keyfuncs.Func, error) {
+		if name != "tenant" {
+			return nil, nil // one of this package, or unknown
+		}
+		return keyfuncs.Header("X-Tenant"), nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	r := httptest.NewRequest("POST", "/orders/42", nil)
+	r.Header.Set("X-Tenant", "acme")
+	r.SetPathValue("id", "42")
+	fmt.Println(key(r))
+	// Output: acme:42 <nil>
+}
+
+// Detail is for the client, and Remedy for the log.
+func ExampleDetail() {
+	_, err := keyfuncs.Header("X-Tenant")(httptest.NewRequest("POST", "/", nil))
+	fmt.Println(keyfuncs.Detail(err))
+	r := httptest.NewRequest("POST", "/orders/42", nil)
+	r.Pattern = "POST /orders/{order}"
+	_, err = keyfuncs.PathValue("id")(r)
+	fmt.Println(keyfuncs.Remedy(err))
+	// Output:
+	// header X-Tenant is missing true
+	// the wildcards of the route's pattern "POST /orders/{order}" are "order": use one of them in the key, or add "id" to the pattern true
 }

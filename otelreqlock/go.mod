@@ -7,7 +7,7 @@ replace github.com/reqlock/reqlock => ../
 
 require (
 	github.com/prometheus/client_golang v1.25.0
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -6,7 +6,7 @@ go 1.26.0
 replace github.com/reqlock/reqlock => ../
 
 require (
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 	go.uber.org/goleak v1.3.0
 )
 

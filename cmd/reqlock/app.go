@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,7 +9,9 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
+	"sync/atomic"
 )
 
 // An app is the program with what it knows of its surroundings.
@@ -23,12 +24,17 @@ type app struct {
 	screen screen
 	// asks is true if in and err are a terminal, so a person can be asked.
 	asks bool
+	// attended is true if any of in, out and err is a terminal.
+	attended bool
+	// tends is true once run has a lock: it ends when its command has ended.
+	tends atomic.Bool
 }
 
 func newApp() *app {
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
 	a.screen = screenOf(os.Stdout, os.Getenv)
 	a.asks = isTerminal(os.Stdin) && isTerminal(os.Stderr)
+	a.attended = isTerminal(os.Stdin) || isTerminal(os.Stdout) || isTerminal(os.Stderr)
 	return a
 }
 
@@ -41,23 +47,51 @@ type command interface {
 // An entry describes a command for help.
 type entry struct {
 	name, args, summary, long string
-	most                      int // arguments
-	local                     bool
-	new                       func() command
+	// words are those that an argument can be.
+	words string
+	most  int // arguments
+	// local is true if it needs no Redis, and plain if it has no JSON.
+	local, plain bool
+	new          func() command
 }
 
-func (e *entry) least() int { return strings.Count(e.args, " NAME ") }
+func (e *entry) least() int {
+	return strings.Count(e.args, " NAME ") + strings.Count(e.args, " SHELL ")
+}
+
+// split returns what is before "--", and the command after it if this one runs another.
+func (e *entry) split(args []string) (before, command []string, ok bool) {
+	if !strings.Contains(e.args, " -- ") {
+		return args, nil, true
+	}
+	i := slices.Index(args, "--")
+	if i < 0 {
+		return args, nil, false
+	}
+	return args[:i], args[i+1:], i+1 < len(args)
+}
+
+// usage is how to write the command.
+func (e *entry) usage() string {
+	words, command, _ := strings.Cut(strings.TrimSpace(e.name+e.args), " -- ")
+	return "usage: reqlock " + strings.TrimSuffix(words+" [options] -- "+command, " -- ")
+}
+
+// shared adds the options that commands have in common.
+func (e *entry) shared(fs *flag.FlagSet, s *session) {
+	if !e.local {
+		s.connection.flags(fs)
+	}
+	if !e.plain {
+		fs.BoolVar(&s.json, "json", s.json, "print JSON")
+	}
+}
 
 // A session is one run of a command.
 type session struct {
 	*app
 	connection
 	json bool
-}
-
-func (s *session) flags(fs *flag.FlagSet) {
-	s.connection.flags(fs)
-	fs.BoolVar(&s.json, "json", s.json, "print JSON")
 }
 
 // main runs the program and returns its exit code.
@@ -70,16 +104,22 @@ func (a *app) main(ctx context.Context, args []string) int {
 	case code == interrupted:
 		return code
 	}
-	fmt.Fprintf(a.err, "reqlock: %s\n", explain(err))
+	if text := explain(err); text != "" {
+		fmt.Fprintf(a.err, "reqlock: %s\n", text)
+	}
 	return code
 }
 
 func (a *app) run(ctx context.Context, args []string) error {
 	s := &session{app: a, connection: connection{url: a.getenv("REDIS_URL"), timeout: standardTimeout}}
 	global := newFlags("reqlock")
-	s.flags(global)
+	new(entry).shared(global, s)
+	asked := global.Bool("version", false, "print the version")
 	if err := global.Parse(args); err != nil {
 		return a.usage(nil, err)
+	}
+	if *asked {
+		return new(version).run(ctx, s, nil)
 	}
 	if global.NArg() == 0 {
 		a.help(a.err)
@@ -89,26 +129,23 @@ func (a *app) run(ctx context.Context, args []string) error {
 	if word == "help" {
 		return a.explainCommand(rest)
 	}
-	e := find(word)
-	if e == nil {
-		return usageError("there is no command %q; try reqlock help", word)
+	e, err := find(word)
+	if err != nil {
+		return err
 	}
 	c := e.new()
 	fs := newFlags(e.name)
-	if !e.local {
-		s.flags(fs)
-	} else {
-		fs.BoolVar(&s.json, "json", s.json, "print JSON")
-	}
+	e.shared(fs, s)
 	c.flags(fs)
+	rest, command, complete := e.split(rest)
 	names, err := parse(fs, rest)
 	if err != nil {
 		return a.usage(e, err)
 	}
-	if len(names) < e.least() || len(names) > e.most {
-		return usageError("usage: reqlock %s%s[options]", e.name, cmp.Or(e.args, " "))
+	if len(names) < e.least() || len(names) > e.most || !complete {
+		return usageError("%s", e.usage())
 	}
-	return c.run(ctx, s, names)
+	return c.run(ctx, s, append(names, command...))
 }
 
 func newFlags(name string) *flag.FlagSet {
@@ -153,9 +190,9 @@ func (a *app) explainCommand(words []string) error {
 		a.help(a.out)
 		return nil
 	}
-	e := find(words[0])
-	if e == nil {
-		return usageError("there is no command %q; try reqlock help", words[0])
+	e, err := find(words[0])
+	if err != nil {
+		return err
 	}
 	a.helpOf(e)
 	return nil

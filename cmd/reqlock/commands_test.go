@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,13 @@ func TestUsage(t *testing.T) {
 	nowhere := call{redis: "redis://127.0.0.1:1"}
 	for line, text := range map[string]string{
 		"":                                     "which command?",
+		"sl":                                   `there is no command "sl"; did you mean ls?`,
+		"help unlok":                           "did you mean unlock?",
+		"wtach":                                "did you mean watch?",
+		"x":                                    "try reqlock help",
+		"restart":                              "try reqlock help",
+		"completion":                           "usage: reqlock completion SHELL [options]",
+		"completion tcsh":                      "use bash, zsh or fish",
 		"list":                                 `no command "list"`,
 		"help list":                            `no command "list"`,
 		"ls a b":                               "usage: reqlock ls [PREFIX] [options]",
@@ -44,6 +52,20 @@ func TestUsage(t *testing.T) {
 		"unlock a --yes":                       "--reason",
 		"unlock a --reason b":                  "--yes",
 		"version a":                            "usage: reqlock version [options]",
+		"run":                                  "usage: reqlock run NAME [options] -- COMMAND",
+		"run a":                                "usage: reqlock run NAME [options] -- COMMAND",
+		"run a b":                              "usage: reqlock run NAME [options] -- COMMAND",
+		"run a --":                             "usage: reqlock run NAME [options] -- COMMAND",
+		"run a b -- true":                      "usage: reqlock run NAME [options] -- COMMAND",
+		"run a --wait -1s -- true":             "use for example 30s, or forever",
+		"run a --wait x -- true":               "use for example 30s, or forever",
+		"run a --lease -1s -- true":            "--lease is -1s",
+		"run a --lease 1us -- true":            "LeaseTime",
+		"run a --grace -1s -- true":            "--grace is -1s",
+		"run a --limit -1 -- true":             "--limit is -1",
+		"run a --limit 2 --fair -- true":       "--limit makes a semaphore",
+		"run a --limit 2 --fenced -- true":     "--limit makes a semaphore",
+		"run a --on-lost stop -- true":         `--on-lost is "stop"`,
 		"version --redis x":                    "not defined: --redis",
 		"ls --tls-insecure":                    "use rediss://",
 		"ls --redis 127.0.0.1":                 "no scheme",
@@ -76,6 +98,7 @@ func TestUsage(t *testing.T) {
 	}
 	call{}.want(t, usage, words("ls"), "REDIS_URL")
 	call{}.want(t, done, words("version"), "reqlock "+reqlock.Version, "go1")
+	call{}.want(t, done, words("--version"), "reqlock "+reqlock.Version, "go1")
 	call{}.want(t, done, words("version --json"), `"version": "`)
 	call{}.want(t, done, words("--json version"), `"version": "`)
 }
@@ -86,10 +109,14 @@ func TestRedisFails(t *testing.T) {
 	if err := srv.Client(t).Do(t.Context(), "ACL", "SETUSER", "default", "resetpass", ">geheim").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"ls", "show a", "watch", "unlock a --yes --reason b", "doctor", "bench"} {
-		call{redis: "redis://user:geheim@127.0.0.1:1"}.want(t, redisFailed, words(word), "127.0.0.1:1: ", "connection refused", "!geheim")
-		call{redis: srv.URL()}.want(t, redisFailed, words(word), srv.Addr(), "NOAUTH", "put user and password into the URL")
-		call{redis: "redis://:false@" + srv.Addr()}.want(t, redisFailed, words(word), "WRONGPASS", "!false")
+	for _, word := range []string{"ls", "show a", "watch", "unlock a --yes --reason b", "doctor", "bench", "run a -- " + os.Args[0]} {
+		code := redisFailed
+		if strings.HasPrefix(word, "run") {
+			code = unavailable
+		}
+		call{redis: "redis://user:geheim@127.0.0.1:1"}.want(t, code, words(word), "127.0.0.1:1: ", "connection refused", "!geheim")
+		call{redis: srv.URL()}.want(t, code, words(word), srv.Addr(), "NOAUTH", "put user and password into the URL")
+		call{redis: "redis://:false@" + srv.Addr()}.want(t, code, words(word), "WRONGPASS", "!false")
 	}
 	call{redis: "redis://:geheim@" + srv.Addr()}.want(t, done, words("ls"), "no locks")
 	srv.Freeze(t)
@@ -427,8 +454,8 @@ func TestUnlock_Interrupted(t *testing.T) {
 	_, proxy, lost := loseUnlocks(t)
 	args := words("unlock order:42 --yes --reason hangs --timeout 20s")
 	var out, errs bytes.Buffer
-	cmd := exec.Command(binary(t), args...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr()), &out, &errs
+	cmd := program("redis://"+proxy.Addr(), args...)
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -459,9 +486,17 @@ func TestCommands(t *testing.T) {
 			}
 			at := call{redis: url}
 			at.want(t, done, words("ls order:"), "web-1.4242.", "Redisson "+jvm)
-			at.want(t, done, words("ls --limit 1"), "there are more than 1 locks")
+			if r := at.want(t, done, words("ls --limit 1"), "order:42"); !strings.HasPrefix(r.err, "there are more than 1 lock; ") {
+				t.Errorf("a list that is cut says %s", r.err)
+			}
+			var cut inspect.Listing
+			if err := json.Unmarshal([]byte(at.want(t, done, words("ls --limit 1 --json")).out), &cut); err != nil || !cut.Truncated || len(cut.Locks) != 1 {
+				t.Errorf("%+v, %v", cut, err)
+			}
 			at.want(t, done, words("show order:42"), "host web-1, pid 4242")
 			at.want(t, done, words("show order:43"), "Redisson, thread 57")
+			at.want(t, done, []string{"run", "order:45", "--fenced", "--", "sh", "-c", "echo token $REQLOCK_TOKEN"}, "token 1")
+			at.want(t, done, words("run order:46 --limit 2 --fair=false -- true"))
 			at.want(t, notHeld, words("show order:44"), `no such lock: "order:44"`, "!"+where)
 			at.want(t, done, words("bench --for 100ms --callers 3"), "round trips", "of 3 callers", "p99 ")
 			var m measurement
@@ -609,6 +644,18 @@ func TestACL(t *testing.T) {
 	program := user("program", words2(aclRules(t, "operations.md", "orders"))...)
 	program.want(t, redisFailed, words("ls"), "NOPERM", "docs/guides/commands.md", "!geheim")
 	program.want(t, done, words("doctor"), "ok    locks", "warn  settings", "permit INFO", "warn  permissions", "ACL SETUSER program ~{reqlock:*", "warn  stuck", "cannot be listed", "!fail ")
+	// It runs commands under plain locks, and the user of docs/guides/redisson.md under all kinds.
+	lease := hold(t, newLocks(t, rdb, "web-1.4242").Lock("reqlock:nightly"))
+	program.want(t, notAcquired, words("run reqlock:nightly -- true"), "reqlock:nightly is held by others")
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	program.want(t, done, words("run reqlock:nightly -- true"))
+	program.want(t, unavailable, words("run nightly -- true"), "NOPERM", "docs/guides/operations.md", "!docs/guides/commands.md")
+	jobs := user("jobs", words2(aclRules(t, "redisson.md", "orders"))...)
+	for _, options := range []string{"", "--fair", "--fenced", "--limit 2"} {
+		jobs.want(t, done, words("run order:nightly "+options+" -- true"))
+	}
 	// The user of docs/guides/commands.md may look, and no more.
 	reader := user("reader", words2(aclRules(t, "commands.md", "reader"))...)
 	reader.want(t, done, words("ls"), "order:42", "fenced")
@@ -664,8 +711,7 @@ func TestInterrupt(t *testing.T) {
 	proxy := srv.Proxy(t)
 	for _, line := range []string{"ls", "show a", "unlock a --yes --reason b", "doctor", "bench"} {
 		t.Run(line, func(t *testing.T) {
-			cmd := exec.Command(binary(t), words(line)...)
-			cmd.Env = append(os.Environ(), "REDIS_URL=redis://"+proxy.Addr())
+			cmd := program("redis://"+proxy.Addr(), words(line)...)
 			silence := proxy.On("", 1, redistest.HoldRequest)
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
@@ -720,8 +766,7 @@ func TestWatch_Lines(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
 	locks := newLocks(t, srv.Client(t), "web-1.4242")
-	cmd := exec.Command(binary(t), words("watch order: --every 20ms --timeout 10s --json")...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+srv.URL())
+	cmd := program(srv.URL(), words("watch order: --every 20ms --timeout 10s --json")...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -778,7 +823,7 @@ func TestWatch_Text(t *testing.T) {
 	var b strings.Builder
 	s := &session{app: &app{out: &b}}
 	v := &lineViewer{write: s.textLine}
-	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.Local)
+	at := time.Date(2026, 11, 24, 3, 0, 0, 0, time.FixedZone("CET", 3600))
 	lock := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web1 + ":1", Client: web1, Count: 1}}}
 	passed := inspect.Lock{Name: "order:42", Kind: "lock", Holders: []inspect.Holder{{Owner: web2 + ":1", Client: web2, Count: 1}}}
 	// A permit more, one less, all of them, and fewer permits.
@@ -814,4 +859,92 @@ func TestWatch_Text(t *testing.T) {
 		v.show(p)
 	}
 	golden(t, "watch_lines", b.String())
+}
+
+// A list that is empty because of its prefix is no all-clear, and a name that is not found may lack
+// the prefix of guards.
+func TestNearby(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	rdb := srv.Client(t)
+	for _, name := range []string{"reqlock:order:41", "reqlock:order:42", "job:9"} {
+		if err := rdb.HSet(t.Context(), name, web1+":7", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := call{redis: srv.URL()}
+	at.want(t, notHeld, words("ls order:"), "no locks begin with order:; 2 begin with reqlock:order:")
+	at.want(t, notHeld, words("ls order: --limit 1"), "no locks begin with order:; more than 1 begin with reqlock:order:")
+	at.want(t, notHeld, words("ls order:41"), "no locks begin with order:41; 1 begins with reqlock:order:41")
+	at.want(t, notHeld, words("ls reqlock:job:"), "no locks begin with reqlock:job:; 1 begins with job:")
+	if r := at.want(t, done, words("ls other:"), "no locks begin with other:", "!;"); r.out != "" {
+		t.Errorf("an empty list prints %q", r.out)
+	}
+	r := at.run(t.Context(), words("ls order: --json")...)
+	var listing inspect.Listing
+	if err := json.Unmarshal([]byte(r.out), &listing); err != nil || len(listing.Locks) != 0 || listing.Locks == nil || r.code != notHeld {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, word := range []string{"show", "unlock --yes --reason test"} {
+		at.want(t, notHeld, words(word+" order:42"), `no such lock: "order:42"; reqlock:order:42 is there, held by `+web1)
+		at.want(t, notHeld, words(word+" reqlock:job:9"), `no such lock: "reqlock:job:9"; job:9 is there, held by `+web1)
+		at.want(t, notHeld, words(word+" other"), `no such lock: "other"`, "!is there")
+		at.want(t, notHeld, words(word+" reqlock:"), `no such lock: "reqlock:"`, "!is there")
+	}
+	if n := rdb.Exists(t.Context(), "reqlock:order:42", "job:9").Val(); n != 2 {
+		t.Error("unlock has freed a lock that was not named")
+	}
+}
+
+// Unlock says how many wait, before and after.
+func TestUnlock_Waiting(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	fill(t, srv.Client(t))
+	at := call{redis: srv.URL(), answer: answer(func() {})}
+	at.want(t, done, words("unlock order:44 --reason test"), "expires in 3h30m. Waiting: 2 waiters in the queue.", "order:44 is free; it was held by "+web1+"; waiting: 2 waiters in the queue")
+	listen(t, srv.Client(t), core.KeysOf("order:42").Channel)
+	at.want(t, done, words("unlock order:42 --reason test"), "Waiting: 1 client, each with one waiter or more.", "; waiting: 1 client")
+}
+
+// The scripts complete commands, options and shells. Bash runs its script; the others name the same.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	bash := call{}.want(t, done, words("completion bash")).out
+	zsh := call{}.want(t, done, words("completion zsh"), "bashcompinit").out
+	if !strings.HasSuffix(zsh, bash) {
+		t.Error("zsh gets another script")
+	}
+	complete := func(line string) string {
+		t.Helper()
+		cmd := exec.Command("bash", "--norc", "-c", bash+`COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _reqlock; echo "${COMPREPLY[@]}"`, "bash")
+		cmd.Args = append(cmd.Args, strings.Split(line, " ")...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	for line, want := range map[string]string{
+		"reqlock un": "unlock", "reqlock unlock --ow": "--owner", "reqlock unlock a --y": "--yes", "reqlock completion z": "zsh",
+		"reqlock run a --on": "--on-lost", "reqlock run a -- true --on": "", "reqlock ls order": "", "reqlock version --": "--json",
+	} {
+		if got := complete(line); got != want {
+			t.Errorf("%q is completed by %q, want %q", line, got, want)
+		}
+	}
+	if got := complete("reqlock run a -- tru"); !slices.Contains(words(got), "true") {
+		t.Errorf("a command under a lock is completed by %q", got)
+	}
+	fish := call{}.want(t, done, words("completion fish")).out
+	for _, e := range entries {
+		if !strings.Contains(fish, "-a "+e.name+" -d '"+e.summary+"'") {
+			t.Errorf("fish does not know %s", e.name)
+		}
+		e.options(new(session), func(f *flag.Flag) {
+			if !strings.Contains(fish, "__fish_seen_subcommand_from "+e.name+"' -l "+f.Name) {
+				t.Errorf("fish does not know --%s of %s", f.Name, e.name)
+			}
+		})
+	}
 }

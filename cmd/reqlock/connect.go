@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/url"
 	"os"
@@ -195,7 +194,11 @@ func (c *connection) bound(ctx context.Context) (context.Context, context.Cancel
 
 // locks returns a lock client, and a function that closes it.
 func (s *session) locks(rdb *client) (*core.Client, func(), error) {
-	opts := core.Options{ClientID: "reqlock-cli", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), LogNames: true}
+	return s.locksOf(rdb, "reqlock-cli", slog.DiscardHandler)
+}
+
+func (s *session) locksOf(rdb *client, id string, log slog.Handler) (*core.Client, func(), error) {
+	opts := core.Options{ClientID: id, Logger: slog.New(log), LogNames: true}
 	if s.timeout > 0 {
 		opts.CommandTimeout = s.timeout
 	}

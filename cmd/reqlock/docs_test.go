@@ -14,8 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A documented command is a command line of docs/guides/commands.md, with the output that the page
-// shows.
+// A documented command is a command line of a page, with the output that the page shows.
 type documented struct {
 	args   []string
 	output string // empty: not shown
@@ -24,9 +23,13 @@ type documented struct {
 // documentation returns the command lines in blocks of the type console.
 func documentation(t *testing.T) (all []documented) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/guides/commands.md")
-	if err != nil {
-		t.Fatal(err)
+	var text []byte
+	for _, page := range []string{"commands", "run"} {
+		read, err := os.ReadFile("../../docs/guides/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, read...)
 	}
 	for _, block := range regexp.MustCompile("(?ms)^```console\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		ours := false
@@ -44,10 +47,13 @@ func documentation(t *testing.T) (all []documented) {
 	return all
 }
 
-// split splits a command line as a shell does, for plain and double-quoted words.
+// split splits a command line as a shell does, for plain and quoted words.
 func split(line string) (args []string) {
-	for _, word := range regexp.MustCompile(`"[^"]*"|\S+`).FindAllString(line, -1) {
-		args = append(args, strings.Trim(word, `"`))
+	for _, word := range regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`).FindAllString(line, -1) {
+		if word[0] == '"' || word[0] == '\'' {
+			word = word[1 : len(word)-1]
+		}
+		args = append(args, word)
 	}
 	return args
 }
@@ -62,7 +68,7 @@ func normal(output string) string {
 	return blanks.ReplaceAllString(durations.ReplaceAllString(output, "T"), " ")
 }
 
-// Every command line in docs/guides/commands.md works, and prints what the page shows.
+// Every command line in the pages about the command works, and prints what the page shows.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)

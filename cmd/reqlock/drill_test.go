@@ -75,11 +75,10 @@ func (s *shop) pay(ctx context.Context) (int, error) {
 	return answer.StatusCode, nil
 }
 
-// shell runs the built program and logs it as a terminal would show it.
+// shell runs the program and logs it as a terminal would show it.
 func shell(t *testing.T, url string, code int, args ...string) string {
 	t.Helper()
-	cmd := exec.Command(binary(t), args...)
-	cmd.Env = append(os.Environ(), "REDIS_URL="+url)
+	cmd := program(url, args...)
 	out, err := cmd.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

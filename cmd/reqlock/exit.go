@@ -19,9 +19,17 @@ const (
 	usage       = 2
 	redisFailed = 3
 	interrupted = 130 // Shells use this number.
+
+	// Those of run, beside that of its command. They are numbers of sysexits.h and of shells.
+	unavailable   = 69
+	notAcquired   = 75
+	lockLost      = 76
+	notExecutable = 126
+	noCommand     = 127
 )
 
-// An exitError ends the program with a code of its own. Other errors are those of Redis.
+// An exitError ends the program with a code of its own, and says nothing if it has no text. Other
+// errors are those of Redis.
 type exitError struct {
 	code int
 	text string
@@ -56,7 +64,8 @@ func exitCode(ctx context.Context, err error) int {
 // explain returns the text of an error, with what to do about it if that is not obvious.
 func explain(err error) string {
 	text := bare(err)
-	switch {
+	switch exit := (*exitError)(nil); {
+	case errors.As(err, &exit):
 	case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "CROSSSLOT"):
 		text += "; this Redis is a cluster: use redis+cluster:// in place of redis://"
 	case redisacl.Denied(err):

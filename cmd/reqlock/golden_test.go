@@ -81,6 +81,7 @@ func TestGolden(t *testing.T) {
 		"ls_prefix":   {pipe, "ls order:43"},
 		"ls_free":     {pipe, "ls order: --free"},
 		"ls_narrow":   {narrow, "ls"},
+		"ls_80":       {call{redis: srv.URL(), columns: 80}, "ls"},
 		"ls_color":    {call{redis: srv.URL(), columns: 120, color: true}, "ls order:4"},
 		"ls_json":     {pipe, "ls --json order:44"},
 		"show_lock":   {pipe, "show order:42"},
@@ -123,7 +124,7 @@ func TestHelp(t *testing.T) {
 	for _, e := range entries {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			help := call{redis: "redis://user:secret@127.0.0.1:1"}.want(t, done, []string{"help", e.name}, "usage: reqlock "+e.name, "--json", "!secret")
+			help := call{redis: "redis://user:secret@127.0.0.1:1"}.want(t, done, []string{"help", e.name}, "usage: reqlock "+e.name, "!secret")
 			if same := (call{}.want(t, done, []string{e.name, "-h"})); same.out != help.out {
 				t.Errorf("reqlock %s -h prints\n%s", e.name, same.out)
 			}
@@ -171,7 +172,7 @@ func TestTable_WideNames(t *testing.T) {
 	if got := names.lines(screen{}, 0); !slices.Equal(got, want) {
 		t.Errorf("the table is\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	names.shrink = []int{0}
+	names.shrink = []shrink{{0, narrowest}}
 	if got := names.lines(screen{}, 12)[1]; got != "订单:42   lock" {
 		t.Errorf("a column that shrinks to %d shows %q", narrowest, got)
 	}

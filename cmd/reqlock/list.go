@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strings"
 
 	"github.com/reqlock/reqlock/inspect"
 )
@@ -42,27 +43,66 @@ func (c *list) run(ctx context.Context, s *session, args []string) error {
 		if err != nil {
 			return err
 		}
-		if more {
-			fmt.Fprintf(s.err, "reqlock: there are more than %d locks; give a prefix, or raise --limit\n", opts.Limit)
-		}
 		if s.json {
-			return s.print(locks)
+			if err := s.print(inspect.Listing{Locks: locks, Truncated: more}); err != nil {
+				return err
+			}
+		} else if len(locks) > 0 {
+			s.printLines(tableOf(locks))
 		}
-		if len(locks) == 0 {
-			fmt.Fprintln(s.err, "no locks")
+		if more {
+			fmt.Fprintf(s.err, "there are more than %s; give a prefix, or raise --limit\n", count(int64(opts.Limit), "lock"))
+		}
+		if len(locks) > 0 {
 			return nil
 		}
-		columns, _ := s.screen.size()
-		for _, line := range tableOf(locks).lines(s.screen, columns) {
-			fmt.Fprintln(s.out, line)
+		text, near, err := none(ctx, rdb, opts)
+		if near {
+			return notHeldError("%s", text)
 		}
-		return nil
+		fmt.Fprintln(s.err, text)
+		return err
 	})
+}
+
+// guardPrefix is what guards put before their keys, unless they are told otherwise.
+const guardPrefix = "reqlock:"
+
+// nearby returns the name or prefix that may be meant instead, or an empty string.
+func nearby(name string) string {
+	if rest, ok := strings.CutPrefix(name, guardPrefix); ok {
+		return rest
+	}
+	return guardPrefix + name
+}
+
+// none says that a list is empty. near is true if the prefix is probably wrong: there are locks that
+// have it after the one of guards, or without that.
+func none(ctx context.Context, rdb *client, opts inspect.ListOptions) (text string, near bool, err error) {
+	if opts.Prefix == "" {
+		return "no locks", false, nil
+	}
+	text = "no locks begin with " + printable(opts.Prefix)
+	if opts.Prefix = nearby(opts.Prefix); opts.Prefix == "" {
+		return text, false, nil
+	}
+	locks, more, err := inspect.List(ctx, rdb.UniversalClient, opts)
+	if len(locks) == 0 {
+		return text, false, err
+	}
+	verb, most := "begin", ""
+	if more {
+		most = "more than "
+	} else if len(locks) == 1 {
+		verb = "begins"
+	}
+	return fmt.Sprintf("%s; %s%d %s with %s", text, most, len(locks), verb, printable(opts.Prefix)), true, err
 }
 
 // tableOf shows locks, one in each row.
 func tableOf(locks []inspect.Lock) *table {
-	t := &table{shrink: []int{3, 0}}
+	// At 80 columns, a process shows whole beside a name of 24.
+	t := &table{shrink: []shrink{{0, 24}, {3, 18}, {0, narrowest}, {3, narrowest}}}
 	t.head("NAME", "KIND", "EXPIRES", "HOLDER", "ENTERED", "WAITING")
 	for i := range locks {
 		l := &locks[i]

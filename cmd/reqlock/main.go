@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -13,9 +14,10 @@ import (
 const patience = time.Second
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := newApp()
+	ctx, stop := signal.NotifyContext(context.Background(), heeded()...)
 	done := make(chan int, 1)
-	go func() { done <- newApp().main(ctx, os.Args[1:]) }()
+	go func() { done <- a.main(ctx, os.Args[1:]) }()
 	select {
 	case code := <-done:
 		os.Exit(code)
@@ -26,6 +28,15 @@ func main() {
 	case code := <-done:
 		os.Exit(code)
 	case <-time.After(patience):
-		os.Exit(interrupted)
 	}
+	if a.tends.Load() {
+		os.Exit(<-done)
+	}
+	os.Exit(interrupted)
+}
+
+// heeded are the signals that end a command, except those that the caller, such as nohup, has told
+// this process to ignore: the commands that run starts ignore them, too.
+func heeded() []os.Signal {
+	return slices.DeleteFunc([]os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}, signal.Ignored)
 }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -20,37 +18,28 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/*.golden")
 
+// These variables make this test binary the program, and a command that it runs under a lock.
+const (
+	programMode = "REQLOCK_TEST_PROGRAM"
+	childMode   = "REQLOCK_TEST_CHILD"
+)
+
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(redistest.Settled(m), goleak.Cleanup(func(code int) {
-		if program.dir != "" {
-			_ = os.RemoveAll(program.dir)
-		}
-		os.Exit(code)
-	}))
-}
-
-// program is the built command.
-var program struct {
-	once sync.Once
-	dir  string
-	err  error
-}
-
-// binary builds the command once, and returns its path.
-func binary(t *testing.T) string {
-	t.Helper()
-	program.once.Do(func() {
-		if program.dir, program.err = os.MkdirTemp("", "reqlock"); program.err != nil {
-			return
-		}
-		if out, err := exec.Command("go", "build", "-o", program.dir, ".").CombinedOutput(); err != nil {
-			program.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
-	})
-	if program.err != nil {
-		t.Fatal(program.err)
+	switch {
+	case os.Getenv(programMode) != "":
+		_ = os.Unsetenv(programMode)
+		main()
+	case os.Getenv(childMode) != "":
+		beChild(os.Args[1:])
 	}
-	return filepath.Join(program.dir, "reqlock")
+	goleak.VerifyTestMain(redistest.Settled(m))
+}
+
+// program returns the program as a process of its own.
+func program(url string, args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), programMode+"=1", "REDIS_URL="+url)
+	return cmd
 }
 
 // A result is what the program has printed, and its exit code.

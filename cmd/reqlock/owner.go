@@ -10,8 +10,9 @@ import (
 )
 
 var (
-	ownClient  = regexp.MustCompile(`^(.+)\.[a-z0-9]{8}$`)
-	hostAndPid = regexp.MustCompile(`^(.+)\.(\d+)$`)
+	ownClient = regexp.MustCompile(`^(.+)\.[a-z0-9]{8}$`)
+	// hostAndPid is followed by the command if the process is reqlock run; see jobID.
+	hostAndPid = regexp.MustCompile(`^(.+?)\.(\d+)(?:\.(\d*[A-Za-z_-].*))?$`)
 	// permit is the ID of a permit of Redisson. It does not name the process.
 	permit = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
@@ -30,7 +31,11 @@ func processOf(client, owner string) string {
 		return "unknown program"
 	}
 	if p := hostAndPid.FindStringSubmatch(own[1]); p != nil {
-		return fmt.Sprintf("host %s, pid %s", printable(p[1]), p[2])
+		process := fmt.Sprintf("host %s, pid %s", printable(p[1]), p[2])
+		if p[3] != "" {
+			process += ", runs " + printable(p[3])
+		}
+		return process
 	}
 	return printable(own[1])
 }

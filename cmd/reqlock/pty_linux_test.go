@@ -32,7 +32,6 @@ type console struct {
 
 func newConsole(t *testing.T, env []string, args ...string) *console {
 	t.Helper()
-	program := binary(t)
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -52,9 +51,9 @@ func newConsole(t *testing.T, env []string, args ...string) *console {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &console{keyboard: master, cmd: exec.Command(program, args...), changed: make(chan struct{}, 1), drained: make(chan struct{})}
+	c := &console{keyboard: master, cmd: program("", args...), changed: make(chan struct{}, 1), drained: make(chan struct{})}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = terminal, terminal, terminal
-	c.cmd.Env = append(append(os.Environ(), "NO_COLOR=", "COLUMNS=", "TERM=xterm"), env...)
+	c.cmd.Env = append(append(c.cmd.Env, "NO_COLOR=", "COLUMNS=", "TERM=xterm"), env...)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -177,6 +176,7 @@ func TestTerminal_Unlock(t *testing.T) {
 	for answer, code := range map[string]int{"no\r": notHeld, "\r": notHeld, "\x04": notHeld, ctrlC: interrupted} {
 		c := newConsole(t, url, "unlock", "order:42", "--reason", "test")
 		c.await(t, "order:42 (lock) is held by "+web1+" and expires in 3h")
+		c.await(t, "Waiting: no client.")
 		c.await(t, "Type yes: ")
 		c.press(t, answer)
 		c.awaitExit(t, code)
@@ -249,5 +249,29 @@ func TestTerminal_Watch(t *testing.T) {
 	c.press(t, ctrlC)
 	if got := c.awaitExit(t, done); !strings.HasSuffix(got, "\x1b[?25h\x1b[?1049l") {
 		t.Errorf("at the end: %q", got)
+	}
+}
+
+// Watch leaves when q is pressed, says which locks may be meant, and when it is. The terminal is
+// left as it was.
+func TestTerminal_WatchLeaves(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	if err := srv.Client(t).HSet(t.Context(), "reqlock:order:42", web1+":7", 1).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := newConsole(t, []string{"REDIS_URL=" + srv.URL(), "TZ=UTC"}, "watch", "order:", "--every", "20ms")
+	before, err := unix.IoctlGetTermios(int(c.keyboard.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.await(t, time.Now().UTC().Format("2006-01-02 "))
+	c.await(t, " UTC  q leaves  0 locks")
+	c.await(t, "no locks begin with order:; 1 begins with reqlock:order:")
+	c.press(t, "xq")
+	c.awaitExit(t, done)
+	after, err := unix.IoctlGetTermios(int(c.keyboard.Fd()), unix.TCGETS)
+	if err != nil || *after != *before {
+		t.Errorf("the terminal was %+v and is %+v, %v", before, after, err)
 	}
 }

@@ -16,6 +16,7 @@ type screen struct {
 
 func screenOf(f *os.File, getenv func(string) string) screen {
 	s := screen{terminal: isTerminal(f)}
+	s.terminal = s.terminal && showsEscapes(f)
 	s.color = s.terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 	s.size = func() (columns, rows int) {
 		if !s.terminal {
@@ -29,6 +30,29 @@ func screenOf(f *os.File, getenv func(string) string) screen {
 		return columns, rows
 	}
 	return s
+}
+
+// keys calls leave when q or Ctrl-C is pressed, if in is a terminal. The caller restores the terminal
+// at the end.
+func (a *app) keys(leave func()) (restore func()) {
+	f, ok := a.in.(*os.File)
+	if !ok || !isTerminal(f) {
+		return func() {}
+	}
+	state, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return func() {}
+	}
+	go func() { // it ends with the process
+		const ctrlC = 3
+		for key := make([]byte, 1); ; {
+			if _, err := f.Read(key); err != nil || key[0] == 'q' || key[0] == ctrlC {
+				leave()
+				return
+			}
+		}
+	}()
+	return func() { _ = term.Restore(int(f.Fd()), state) }
 }
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

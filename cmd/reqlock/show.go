@@ -15,9 +15,7 @@ func (*show) flags(*flag.FlagSet) {}
 
 func (*show) run(ctx context.Context, s *session, args []string) error {
 	return s.with(func(rdb *client) error {
-		ctx, cancel := s.bound(ctx)
-		defer cancel()
-		l, err := inspect.Show(ctx, rdb.UniversalClient, args[0])
+		l, err := s.look(ctx, rdb, args[0])
 		if err != nil {
 			return err
 		}
@@ -61,6 +59,10 @@ func (s *session) printTable(t *table) {
 	if len(t.rows[0]) > 2 {
 		fmt.Fprintln(s.out)
 	}
+	s.printLines(t)
+}
+
+func (s *session) printLines(t *table) {
 	columns, _ := s.screen.size()
 	for _, line := range t.lines(s.screen, columns) {
 		fmt.Fprintln(s.out, line)
@@ -142,7 +144,7 @@ func waitingText(l *inspect.Lock) string {
 }
 
 func holderTable(l *inspect.Lock) *table {
-	t := &table{shrink: []int{0, 1}}
+	t := &table{shrink: []shrink{{0, narrowest}, {1, narrowest}}}
 	entered := "ENTERED"
 	if l.Semaphore != nil {
 		entered = "PERMITS"
@@ -171,7 +173,7 @@ func holderTable(l *inspect.Lock) *table {
 }
 
 func queueTable(l *inspect.Lock) *table {
-	t := &table{shrink: []int{1, 2}}
+	t := &table{shrink: []shrink{{1, narrowest}, {2, narrowest}}}
 	t.head("PLACE", "WAITER", "PROCESS", "PLACE EXPIRES")
 	for _, w := range l.Queue {
 		end := cell{"in " + short(w.Deadline), plain}

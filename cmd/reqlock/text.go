@@ -80,9 +80,12 @@ type cell struct {
 type table struct {
 	rows [][]cell
 	// shrink lists the columns that lose text if the screen is too narrow, first those that lose it
-	// first.
-	shrink []int
+	// first. A column may be there again with a smaller width.
+	shrink []shrink
 }
+
+// A shrink makes a column narrower, down to a width.
+type shrink struct{ column, to int }
 
 func (t *table) head(names ...string) {
 	row := make([]cell, len(names))
@@ -134,9 +137,9 @@ func (t *table) widths(columns int) []int {
 	for _, w := range widths {
 		over += w
 	}
-	for _, j := range t.shrink {
-		if by := min(over, widths[j]-narrowest); by > 0 {
-			widths[j] -= by
+	for _, s := range t.shrink {
+		if by := min(over, widths[s.column]-s.to); by > 0 {
+			widths[s.column] -= by
 			over -= by
 		}
 	}

@@ -95,7 +95,19 @@ func (c *unlock) choose(l *inspect.Lock) (*inspect.Lock, error) {
 func (s *session) look(ctx context.Context, rdb *client, name string) (*inspect.Lock, error) {
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
-	return inspect.Show(ctx, rdb.UniversalClient, name)
+	l, err := inspect.Show(ctx, rdb.UniversalClient, name)
+	near := nearby(name)
+	if !errors.Is(err, inspect.ErrNotFound) || near == "" {
+		return l, err
+	}
+	if other, failure := inspect.Show(ctx, rdb.UniversalClient, near); failure == nil {
+		state := "free"
+		if other.Held() {
+			state = "held by " + holders(other)
+		}
+		err = fmt.Errorf("%w; %s is there, %s", err, printable(near), state)
+	}
+	return l, err
 }
 
 // confirm asks whether to free the lock.
@@ -104,7 +116,7 @@ func (c *unlock) confirm(ctx context.Context, s *session, l *inspect.Lock) error
 	if l.TTL < 0 {
 		end = "never expires"
 	}
-	fmt.Fprintf(s.err, "%s (%s) is held by %s and %s.\n", printable(l.Name), l.Kind, holders(l), end)
+	fmt.Fprintf(s.err, "%s (%s) is held by %s and %s. Waiting: %s.\n", printable(l.Name), l.Kind, holders(l), end, waitingText(l))
 	return ask(ctx, s, "Their work may be half done, and the next holder starts at once. Free it?", printable(l.Name)+" is still held")
 }
 
@@ -181,7 +193,7 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l, from *ins
 	case a.Left > 0:
 		fmt.Fprintf(s.out, "%s is not free: it was taken from %s, and %s still\n", printable(l.Name), holders(&losers), heldBy(a.Left))
 	default:
-		fmt.Fprintf(s.out, "%s is free; it was held by %s\n", printable(l.Name), holders(&losers))
+		fmt.Fprintf(s.out, "%s is free; it was held by %s; waiting: %s\n", printable(l.Name), holders(&losers), waitingText(l))
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ func (c *watch) flags(fs *flag.FlagSet) {
 	fs.DurationVar(&c.every, "every", time.Second, "how often to look")
 }
 
+// stamp has the date and the zone: lines are read later, and beside logs in UTC.
+const stamp = "2006-01-02 15:04:05 MST"
+
 // A picture is what one look has found.
 type picture struct {
 	at    time.Time
@@ -50,14 +53,27 @@ func (c *watch) run(ctx context.Context, s *session, args []string) error {
 		if first.err != nil {
 			return first.err
 		}
+		empty, near := "no locks", false
+		if len(first.locks) == 0 {
+			ctx, cancel := s.bound(ctx)
+			defer cancel()
+			if empty, near, err = none(ctx, rdb, opts); err != nil {
+				return err
+			}
+		}
+		ctx, leave := context.WithCancel(ctx)
+		defer leave()
 		var v viewer
 		switch {
+		case !s.json && s.screen.terminal:
+			v = newScreenViewer(s, rdb.String(), opts.Prefix, empty, leave)
 		case s.json:
 			v = &lineViewer{write: s.jsonLine}
-		case s.screen.terminal:
-			v = newScreenViewer(s, rdb.String(), opts.Prefix)
 		default:
 			v = &lineViewer{write: s.textLine}
+		}
+		if _, lines := v.(*lineViewer); lines && near {
+			fmt.Fprintln(s.err, empty)
 		}
 		defer v.close()
 		v.show(first)
@@ -115,21 +131,29 @@ func (s *session) picture(ctx context.Context, rdb *client, opts inspect.ListOpt
 type screenViewer struct {
 	s     *session
 	title string
+	// empty is shown while there are no locks.
+	empty string
 	// last is the last picture without an error.
-	last   picture
-	failed time.Time
+	last    picture
+	failed  time.Time
+	restore func()
 }
 
-func newScreenViewer(s *session, redis, prefix string) *screenViewer {
+// newScreenViewer takes over the terminal, and calls leave when q or Ctrl-C is pressed.
+func newScreenViewer(s *session, redis, prefix, empty string, leave func()) *screenViewer {
 	title := "locks on " + redis
 	if prefix != "" {
 		title += " that begin with " + printable(prefix)
 	}
+	v := &screenViewer{s: s, title: title, empty: empty, restore: s.keys(leave)}
 	fmt.Fprint(s.out, "\x1b[?1049h\x1b[?25l")
-	return &screenViewer{s: s, title: title}
+	return v
 }
 
-func (v *screenViewer) close() { fmt.Fprint(v.s.out, "\x1b[?25h\x1b[?1049l") }
+func (v *screenViewer) close() {
+	fmt.Fprint(v.s.out, "\x1b[?25h\x1b[?1049l")
+	v.restore()
+}
 
 func (v *screenViewer) show(p picture) {
 	if p.err == nil {
@@ -143,12 +167,12 @@ func (v *screenViewer) show(p picture) {
 		hidden := len(lines) - rows + 1
 		lines = append(lines[:rows-1], v.s.screen.paint(dim, fmt.Sprintf("and %d more; enlarge the window, or give a prefix", hidden)))
 	}
-	fmt.Fprint(v.s.out, "\x1b[H", strings.Join(lines, "\x1b[K\n"), "\x1b[K\x1b[J")
+	fmt.Fprint(v.s.out, "\x1b[H", strings.Join(lines, "\x1b[K\r\n"), "\x1b[K\x1b[J")
 }
 
 func (v *screenViewer) lines(p picture, columns int) []string {
 	paint := v.s.screen.paint
-	status := fmt.Sprintf("%s  %s", v.last.at.Format(time.TimeOnly), count(int64(len(v.last.locks)), "lock"))
+	status := fmt.Sprintf("%s  q leaves  %s", v.last.at.Format(stamp), count(int64(len(v.last.locks)), "lock"))
 	if v.last.more {
 		status += " and more"
 	}
@@ -160,7 +184,7 @@ func (v *screenViewer) lines(p picture, columns int) []string {
 		lines = append(lines, "")
 	}
 	if len(v.last.locks) == 0 {
-		return append(lines, paint(dim, "no locks"))
+		return append(lines, paint(dim, cut(v.empty, max(columns, narrowest))))
 	}
 	return append(lines, tableOf(v.last.locks).lines(v.s.screen, columns)...)
 }
@@ -259,7 +283,7 @@ func (s *session) jsonLine(c change) {
 }
 
 func (s *session) textLine(c change) {
-	at := c.Time.Format(time.TimeOnly)
+	at := c.Time.Format(stamp)
 	switch {
 	case c.Error != "":
 		fmt.Fprintf(s.out, "%s failed   %s\n", at, c.Error)

@@ -5,8 +5,8 @@ go 1.26.0
 
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
-	github.com/reqlock/reqlock v0.1.0
-	github.com/reqlock/reqlock/caddy v0.1.0
+	github.com/reqlock/reqlock v0.2.0
+	github.com/reqlock/reqlock/caddy v0.2.0
 )
 
 require (
@@ -98,7 +98,7 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.64.1 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
-	github.com/reqlock/reqlock/promreqlock v0.1.0 // indirect
+	github.com/reqlock/reqlock/promreqlock v0.2.0 // indirect
 	github.com/rs/xid v1.6.0 // indirect
 	github.com/russross/blackfriday/v2 v2.1.0 // indirect
 	github.com/shopspring/decimal v1.4.0 // indirect

@@ -52,7 +52,7 @@ func TestRoutes(t *testing.T) {
 	t.Parallel()
 	p := demotest.Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")
-	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
+	base, rdb := p.URL(t), p.Redis(t)
 	demotest.AwaitFree(t, rdb)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()

@@ -1,4 +1,4 @@
-// First is the program of docs/start/first-handler.md: a Gin server with one guarded route.
+// First is the first program of the docs: a Gin server with one guarded route.
 //
 //	go run ./examples/first   serves until Ctrl-C
 //
@@ -7,8 +7,12 @@ package main
 
 import (
 	"context"
+	"flag"
 	"log"
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -20,16 +24,29 @@ import (
 )
 
 func main() {
-	server, err := embedded.Start() // Redis inside this process, until step 4
+	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	redis, err := embedded.Start() // Redis inside this process, until step 4
 	if err != nil {
 		log.Fatal(err)
 	}
-	locks, err := core.New(server.Client(), core.Options{})
+	locks, err := core.New(redis.Client(), core.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locks.Close(context.Background())
-	log.Fatal(routes(locks).Run("127.0.0.1:8080"))
+	server := &http.Server{Addr: *addr, Handler: routes(locks)}
+	go func() {
+		if err := server.ListenAndServe(); err != http.ErrServerClosed {
+			log.Fatal(err)
+		}
+	}()
+	<-ctx.Done()
+	if err := server.Shutdown(context.Background()); err != nil { // requests in progress finish
+		log.Print(err)
+	}
+	locks.Close(context.Background())
 }
 
 func routes(locks *core.Client) *gin.Engine {

@@ -2,13 +2,31 @@ package main
 
 import (
 	"net/http/httptest"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/examples/internal/demotest"
 )
+
+func TestMain(m *testing.M) { demotest.Main(m) }
+
+// Ctrl-C and SIGTERM end the program. -help shows its flag.
+func TestProgram(t *testing.T) {
+	t.Parallel()
+	help := demotest.Start(t, "", "-help")
+	help.EndSaying(t, "-addr host:port")
+	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := demotest.Start(t, "")
+		p.Until(t, "POST   /orders/:id/pay")
+		p.Signal(t, sig)
+		p.End(t, 0)
+	}
+}
 
 // The second request for an order that is being paid gets 409. One for another order runs.
 func TestFirst(t *testing.T) {

@@ -64,7 +64,7 @@ func TestInvalidTransfers(t *testing.T) {
 	t.Parallel()
 	p := demotest.Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")
-	url := p.Find(t, `(http://[^/ ]+)/`) + "/transfers"
+	url := p.URL(t) + "/transfers"
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	for name, test := range map[string]struct {

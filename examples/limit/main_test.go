@@ -46,6 +46,11 @@ func TestSignalDuringDemonstration(t *testing.T) {
 	demotest.SignalDuringDemonstration(t)
 }
 
+func TestTerminates(t *testing.T) {
+	t.Parallel()
+	demotest.Terminates(t)
+}
+
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	demotest.Failures(t)

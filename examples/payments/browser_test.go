@@ -64,10 +64,17 @@ func TestPageAfterACrash(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	p := browser.Open(t, s.url)
-	p.View(browser.View{Width: 1200, Height: 960})
+	p.View(browser.View{Width: 1200, Height: 1040})
+	var before, after struct{ Footer, Lanes int }
+	const layout = `({footer: document.querySelector('footer').offsetTop, lanes: document.querySelectorAll('.lane').length})`
+	p.Await(`document.readyState === 'complete' && document.querySelector('details').open`)
+	p.Eval(layout, &before)
 	p.Click("#crash")
 	p.Await(`document.querySelector('#with .stale')`)
 	p.Await(finished)
+	if p.Eval(layout, &after); before != after || before.Lanes != 8 {
+		t.Errorf("the page moved: %+v at rest, %+v after the payment", before, after)
+	}
 
 	if got, want := verdicts(p), [2]string{"Charged twice", "Charged once"}; got != want {
 		t.Errorf("verdicts %q, want %q", got, want)
@@ -85,7 +92,7 @@ func TestPageAfterACrash(t *testing.T) {
 		}
 	}
 	picture(t, p, "crash")
-	p.View(browser.View{Width: 1200, Height: 960, Dark: true})
+	p.View(browser.View{Width: 1200, Height: 1040, Dark: true})
 	picture(t, p, "crash-dark")
 	p.View(browser.View{Width: 390, Height: 1080, Phone: true})
 	p.Await(`!document.querySelector('details').open`)
@@ -143,4 +150,19 @@ func TestPageDoesNothingByItself(t *testing.T) {
 	}
 	s.wantLedger(0, 0)
 	s.stop()
+}
+
+// A page whose server has ended says so, and how to go on.
+func TestPageWhenTheServerHasEnded(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	p := browser.Open(t, s.url)
+	p.Await(`events.readyState === EventSource.OPEN`)
+	s.stop()
+	p.Await(`document.querySelector('#status').textContent.startsWith('The server has ended.')`)
+	p.Click("#crash")
+	var sent bool
+	if p.Eval(`run !== null`, &sent); sent {
+		t.Error("a click is sent to a server that has ended")
+	}
 }

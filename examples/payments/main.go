@@ -16,6 +16,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/reqlock/reqlock/examples/internal/demo"
 )
 
 func main() {
@@ -32,9 +34,8 @@ func main() {
 // parent serves until Ctrl-C.
 func parent() error {
 	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on; port 0 takes any free one")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q; see -help", flag.Arg(0))
+	if err := demo.Parse("A payment service, and a page that shows what idempotency keys prevent", "go run ./examples/payments"); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -17,6 +17,11 @@ import (
 
 func TestMain(m *testing.M) { demotest.Main(m) }
 
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	demotest.Help(t)
+}
+
 // A service is a run of the program.
 type service struct {
 	*testing.T
@@ -31,7 +36,7 @@ func start(t *testing.T) *service {
 	t.Helper()
 	p := demotest.Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")
-	s := &service{t, p, p.Find(t, `(http://[^/ ]+)/`), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
+	s := &service{t, p, p.URL(t), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}}
 	t.Cleanup(s.client.CloseIdleConnections)
 	return s
 }

@@ -11,6 +11,7 @@ const sleep = ms => new Promise(resolve => setTimeout(resolve, ms))
 const randomName = () => Array.from(crypto.getRandomValues(new Uint8Array(12)), b => b.toString(36).slice(-1)).join('')
 
 let run = null // the current or last demonstration
+let gone = false // the server has ended
 
 // A run starts with empty sides.
 function newRun() {
@@ -39,6 +40,25 @@ events.onmessage = message => {
   } else if (event.run === run.name) {
     happened(event)
   }
+}
+
+// A crash ends the stream of events, and the listener stays open: a request waits for the next
+// server. If none gets through, there is no listener any more.
+events.onerror = async () => {
+  for (let tries = 0; tries < 3; tries++) {
+    try {
+      await (await fetch('ledger')).arrayBuffer()
+      return
+    } catch {
+      await sleep(300)
+    }
+  }
+  if (gone) return
+  gone = true
+  events.close()
+  if (run) run.ended ||= Date.now()
+  buttons(true)
+  say('The server has ended. Start it with “go run ./examples/payments”, and reload this page.')
 }
 
 // happened adds a step of a payment to its side.
@@ -103,7 +123,7 @@ async function pay(name, number, key, headers) {
 
 // payForSure repeats a click until it is answered, as clients do.
 async function payForSure(name, number, key) {
-  while (!await pay(name, number, key, {})) await sleep(500)
+  while (!await pay(name, number, key, {}) && !gone) await sleep(500)
 }
 
 const stories = {
@@ -121,7 +141,7 @@ const stories = {
 }
 
 async function tell(story) {
-  if (run && !run.ended) return
+  if (gone || run && !run.ended) return
   run = newRun()
   run.story = story
   buttons(true)
@@ -129,6 +149,7 @@ async function tell(story) {
   requestAnimationFrame(draw)
   const key = randomName() // a new payment has a new key; both clicks use the same
   await Promise.all(Object.keys(sides).map(name => stories[story](name, key)))
+  if (gone) return
   run.ended = Date.now()
   draw() // so that the status never tells more than the page shows
   const [without, guarded] = ['without', 'with'].map(name => verdict(run.sides[name]).text)
@@ -250,7 +271,7 @@ function lanes(name, side, now, at, between) {
   rows.push(lane('Bank', ...charges))
 
   const over = element('div', 'over')
-  for (const { from, to } of run.down) {
+  for (const { from, to } of run?.down ?? []) {
     const band = element('div', 'down')
     band.append(element('b', '', 'server down'))
     band.style = between(from, to ?? now)
@@ -259,3 +280,6 @@ function lanes(name, side, now, at, between) {
   rows.push(over)
   return rows
 }
+
+// At rest, the lanes are empty, and nothing moves when the first bar appears.
+for (const name of Object.keys(sides)) $(`#${name} .timeline`).replaceChildren(...lanes(name, newSide()))

@@ -93,7 +93,7 @@ func TestNewPolicy(t *testing.T) {
 	}
 	p := demotest.Start(t, "", "-plugin", file)
 	p.Until(t, "Serving until Ctrl-C.")
-	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
+	base, rdb := p.URL(t), p.Redis(t)
 	demotest.AwaitFree(t, rdb)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -143,6 +143,11 @@ func buildEdited(t *testing.T, file, from, to string) {
 func TestSignalDuringDemonstration(t *testing.T) {
 	t.Parallel()
 	demotest.SignalDuringDemonstration(t)
+}
+
+func TestTerminates(t *testing.T) {
+	t.Parallel()
+	demotest.Terminates(t)
 }
 
 func TestFailures(t *testing.T) {

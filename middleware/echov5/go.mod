@@ -7,7 +7,7 @@ replace github.com/reqlock/reqlock => ../../
 
 require (
 	github.com/labstack/echo/v5 v5.4.4
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 )
 
 require (

@@ -7,7 +7,7 @@ replace github.com/reqlock/reqlock => ../../
 
 require (
 	github.com/gofiber/fiber/v3 v3.1.0
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 	github.com/valyala/fasthttp v1.69.0
 )
 

@@ -6,10 +6,14 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
@@ -95,4 +99,57 @@ func ExampleLeaseFrom() {
 	// under reqlock:1: true
 	// idempotency key k-1, the same for another service: true
 	// released: <nil>, again under a lock: false
+}
+
+// The routes and their locks stand in a file.
+func ExampleFromFile() {
+	dir, err := os.MkdirTemp("", "locks-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "locks.json")
+	const table = `{"routes": [{"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}"}]}`
+	if err := os.WriteFile(path, []byte(table), 0o600); err != nil {
+		log.Fatal(err)
+	}
+	redis, err := embedded.Start()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	file, err := httplock.FromFile(locks, path, routes.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer file.Close(context.Background())
+	mux := http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", file.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		lease, _ := httplock.LeaseFrom(r.Context())
+		fmt.Println("paying under the lock", lease.Name())
+	})))
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42/pay", nil))
+	// Output: paying under the lock reqlock:order:42
+}
+
+// A router that does not set the values of a path says how to find them.
+func ExampleWithRoute() {
+	withRoute := httplock.WithRoute(func(r *http.Request) (pattern string, values map[string]string) {
+		id, ok := strings.CutPrefix(r.URL.Path, "/orders/") // in place of your router
+		if !ok {
+			return "", nil
+		}
+		return "/orders/{id}", map[string]string{"id": id}
+	})
+	handler := withRoute(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println(keyfuncs.PathValue("id")(r))
+	}))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil))
+	// Output: 42 <nil>
 }

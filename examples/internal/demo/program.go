@@ -29,7 +29,10 @@ type Program struct {
 	Serve func(listener net.Listener, redis *embedded.Server) (*Server, error)
 	// Run is the command that runs the program. Empty: go run ./examples/NAME.
 	Run string
-	// Demonstrate sends requests to the server at base and prints the results.
+	// Work runs beside the server until ctx ends. nil: nothing.
+	Work func(ctx context.Context) error
+	// Demonstrate sends requests to the server at base and prints the results. nil: there is nothing
+	// to see without a visitor.
 	Demonstrate func(ctx context.Context, base string) error
 	// Invite returns commands to try by hand. It is printed after an empty line and two spaces.
 	Invite func(base string) string
@@ -46,10 +49,12 @@ type Server struct {
 // otherwise.
 func Main(p Program) {
 	addr := flag.String("addr", "127.0.0.1:8080", "`host:port` to listen on; port 0 takes any free one")
-	once := flag.Bool("once", false, "end after the demonstration")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		p.fail(fmt.Errorf("unexpected argument %q; see -help", flag.Arg(0)))
+	once := new(bool)
+	if p.Demonstrate != nil {
+		once = flag.Bool("once", false, "end after the demonstration")
+	}
+	if err := Parse(p.What, p.command()); err != nil {
+		p.fail(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the program
@@ -57,6 +62,29 @@ func Main(p Program) {
 		p.fail(err)
 	}
 }
+
+// Parse parses the flags of a program that takes no arguments. With -help, it prints what the
+// program is and its flags, and ends it.
+func Parse(what, command string) error {
+	help := flag.Bool("help", false, "show this text")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), "%s.\n\n  %s [flags]\n\n"+
+			"It serves until Ctrl-C or SIGTERM. Redis runs inside the process unless REDIS_URL is set.\n\n", what, command)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if *help {
+		flag.CommandLine.SetOutput(os.Stdout)
+		flag.Usage()
+		os.Exit(0)
+	}
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q; see -help", flag.Arg(0))
+	}
+	return nil
+}
+
+func (p Program) command() string { return cmp.Or(p.Run, "go run ./examples/"+p.Name) }
 
 func (p Program) fail(err error) {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", p.Name, err)
@@ -84,21 +112,42 @@ func (p Program) run(ctx context.Context, addr string, once bool) error {
 
 	base := baseURL(listener.Addr())
 	p.introduce(base, redis)
-	err = p.Demonstrate(ctx, base)
+	working, stopWork := context.WithCancel(ctx)
+	defer stopWork()
+	worked := p.work(working)
+	if p.Demonstrate != nil {
+		err = p.Demonstrate(ctx, base)
+	}
 	if err == nil && !once {
 		p.invite(base, redis)
 		select {
 		case <-ctx.Done():
 			fmt.Println("\nShutting down.")
 		case err = <-server.Failed:
+		case err = <-worked:
 		}
 	}
+	stopWork() // before the locks are closed, which waits for those of the work
 	if ctx.Err() != nil {
 		err = nil // Ctrl-C is the normal end
 	}
 	stopping, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(err, server.Stop(stopping))
+	return errors.Join(err, <-worked, server.Stop(stopping))
+}
+
+// work starts the work. It sends its error unless that is the end of ctx, and closes the channel.
+func (p Program) work(ctx context.Context) <-chan error {
+	worked := make(chan error, 1)
+	go func() {
+		defer close(worked)
+		if p.Work == nil {
+			<-ctx.Done()
+		} else if err := p.Work(ctx); !errors.Is(err, context.Canceled) {
+			worked <- err
+		}
+	}()
+	return worked
 }
 
 // serve starts the server of the program.
@@ -136,7 +185,7 @@ func (p Program) invite(base string, redis *embedded.Server) {
 	fmt.Printf("\nTry it by hand, two at the same time:\n\n  %s\n", p.Invite(base))
 	if redis.Embedded() {
 		fmt.Printf("\nA second process on the same Redis, whose requests and these exclude each other:\n\n"+
-			"  REDIS_URL=%s %s -addr 127.0.0.1:0\n", redis.URL(), cmp.Or(p.Run, "go run ./examples/"+p.Name))
+			"  REDIS_URL=%s %s -addr 127.0.0.1:0\n", redis.URL(), p.command())
 	}
 	fmt.Println("\nServing until Ctrl-C.")
 }

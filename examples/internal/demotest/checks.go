@@ -97,7 +97,7 @@ func signalWhileServing(t *testing.T, sig os.Signal, waiter, holder Probe) (answ
 	t.Helper()
 	p := Start(t, "")
 	p.Until(t, "Serving until Ctrl-C.")
-	base, rdb := p.Find(t, `(http://[^/ ]+)/`), p.Redis(t)
+	base, rdb := p.URL(t), p.Redis(t)
 	AwaitFree(t, rdb)
 
 	hold := Hold
@@ -149,7 +149,7 @@ func SignalDuringDemonstration(t *testing.T) {
 	}
 	p.Signal(t, syscall.SIGINT)
 	_ = taken.Close()
-	await(t, "still a subscriber to events", func(ctx context.Context) bool {
+	Await(t, "still a subscriber to events", func(ctx context.Context) bool {
 		n := rdb.PubSubNumSub(ctx, lock, permit).Val()
 		return n[lock]+n[permit] == 0
 	})
@@ -157,8 +157,30 @@ func SignalDuringDemonstration(t *testing.T) {
 	checkEmpty(t, rdb)
 }
 
-// Failures checks that each start-up failure is reported in one line.
+// Terminates checks that SIGTERM ends a program that serves with code 0.
+func Terminates(t *testing.T) {
+	t.Helper()
+	p := Start(t, "")
+	p.Until(t, "Serving until Ctrl-C.")
+	p.Signal(t, syscall.SIGTERM)
+	p.End(t, 0)
+}
+
+// Help checks what -help prints.
+func Help(t *testing.T) {
+	t.Helper()
+	p := Start(t, "", "-help")
+	p.End(t, 0)
+	for _, want := range []string{"go run ", name, "SIGTERM", "REDIS_URL", "-addr host:port"} {
+		if !strings.Contains(p.Stdout(), want) {
+			t.Errorf("-help has no %q:\n%s", want, p.Stdout())
+		}
+	}
+}
+
+// Failures checks that -help prints help, and that each start-up failure is reported in one line.
 func Failures(t *testing.T) {
+	Help(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +199,7 @@ func Failures(t *testing.T) {
 		"no Redis URL":          {redisURL: "http://user:secret@" + deaf, want: []string{"REDIS_URL", "redis://"}},
 	} {
 		t.Run(test, func(t *testing.T) {
-			p := Start(t, c.redisURL, append(c.args, "-once")...)
+			p := Start(t, c.redisURL, c.args...)
 			p.End(t, 1)
 			got := p.stderr()
 			if !strings.HasPrefix(got, name+": ") || strings.Count(got, "\n") != 1 || strings.Contains(got, "secret") {

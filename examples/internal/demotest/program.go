@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,22 @@ func (p *Program) Stdout() string { return strings.Join(p.seen, "\n") }
 // End reads the rest, waits for the program, and checks how it ended.
 func (p *Program) End(t *testing.T, wantCode int) {
 	t.Helper()
+	if text := p.wait(t, wantCode); wantCode == 0 && text != "" {
+		t.Errorf("standard error is not empty:\n%s", text)
+	}
+}
+
+// EndSaying is End for a program that ends with code 0 and says something on standard error.
+func (p *Program) EndSaying(t *testing.T, want string) {
+	t.Helper()
+	if text := p.wait(t, 0); !strings.Contains(text, want) {
+		t.Errorf("no %q in standard error:\n%s", want, text)
+	}
+}
+
+// wait returns standard error.
+func (p *Program) wait(t *testing.T, wantCode int) string {
+	t.Helper()
 	for p.lines.Scan() {
 		p.seen = append(p.seen, p.lines.Text())
 	}
@@ -94,9 +111,7 @@ func (p *Program) End(t *testing.T, wantCode int) {
 	if code := p.cmd.ProcessState.ExitCode(); code != wantCode {
 		t.Fatalf("exit code %d, want %d\nstandard output:\n%s\nstandard error:\n%s", code, wantCode, p.Stdout(), p.stderr())
 	}
-	if text := p.stderr(); wantCode == 0 && text != "" {
-		t.Errorf("standard error is not empty:\n%s", text)
-	}
+	return p.stderr()
 }
 
 // Signal sends a signal.
@@ -106,6 +121,16 @@ func (p *Program) Signal(t *testing.T, sig os.Signal) {
 		t.Fatal(err)
 	}
 }
+
+// URL returns where the program serves, without a slash at the end. Read the output that says so
+// first.
+func (p *Program) URL(t *testing.T) string {
+	t.Helper()
+	return p.Find(t, `(http://[\d.]+:\d+)`)
+}
+
+// Process returns the id of its process.
+func (p *Program) Process() string { return strconv.Itoa(p.cmd.Process.Pid) }
 
 // Find returns the first group of a pattern in the output so far.
 func (p *Program) Find(t *testing.T, pattern string) string {

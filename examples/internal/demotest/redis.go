@@ -52,14 +52,14 @@ func channelsOf(name string) []string {
 // AwaitHolder waits until the lock is held, or until there is an answer because it already was.
 func AwaitHolder(t *testing.T, rdb *redis.Client, name string, answer <-chan Answer) {
 	t.Helper()
-	await(t, "no holder of "+name, func(ctx context.Context) bool { return rdb.Exists(ctx, name).Val() == 1 || len(answer) > 0 })
+	Await(t, "no holder of "+name, func(ctx context.Context) bool { return rdb.Exists(ctx, name).Val() == 1 || len(answer) > 0 })
 }
 
 // AwaitWaiter waits until a request waits for the lock.
 func AwaitWaiter(t *testing.T, rdb *redis.Client, name string) {
 	t.Helper()
 	channels := channelsOf(name)
-	await(t, "no waiter for "+name, func(ctx context.Context) bool {
+	Await(t, "no waiter for "+name, func(ctx context.Context) bool {
 		n, err := rdb.PubSubNumSub(ctx, channels...).Result()
 		return err == nil && n[channels[0]]+n[channels[1]]+n[channels[2]] > 0
 	})
@@ -69,7 +69,7 @@ func AwaitWaiter(t *testing.T, rdb *redis.Client, name string) {
 // its lock is released.
 func AwaitFree(t *testing.T, rdb *redis.Client) {
 	t.Helper()
-	await(t, "a key left behind", func(ctx context.Context) bool {
+	Await(t, "a key left behind", func(ctx context.Context) bool {
 		keys, err := rdb.Keys(ctx, "*").Result()
 		return err == nil && len(withoutLimits(keys)) == 0
 	})
@@ -82,8 +82,8 @@ func withoutLimits(keys []string) []string {
 	})
 }
 
-// await fails the test if a condition does not hold in time. otherwise describes that.
-func await(t *testing.T, otherwise string, is func(context.Context) bool) {
+// Await fails the test if a condition does not hold in time. otherwise describes that.
+func Await(t *testing.T, otherwise string, is func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

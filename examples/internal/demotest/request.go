@@ -16,6 +16,30 @@ type Answer struct {
 	Err    error
 }
 
+// Ask sends a request to the program and returns its answer. The body is JSON.
+func (p *Program) Ask(t *testing.T, method, path, body string) Answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, p.URL(t)+path, strings.NewReader(body))
+	if err != nil {
+		return Answer{Err: err}
+	}
+	request.Header.Set("Content-Type", "application/json")
+	return Do(t, request)
+}
+
+// Do sends a request on a connection of its own and returns its answer.
+func Do(t *testing.T, request *http.Request) Answer {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return Answer{Err: err}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return Answer{response.StatusCode, string(body), err}
+}
+
 // Post sends a request and its answer to the channel. The body is JSON.
 func Post(client *http.Client, url, body string) <-chan Answer {
 	answers := make(chan Answer, 1)

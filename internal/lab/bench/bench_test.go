@@ -163,7 +163,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || len(lines) != 7 || strings.Join(lines[1], ",") != "S1,1 goroutines,reqlock,cycles/s,1,2000" {
 		t.Errorf("CSV: %v, %v", lines, err)
 	}
-	if texts := textsOf(t, filepath.Join(dir, "s1-throughput.svg")); len(texts) != 6 { // title, variant, and a name and a number per bar
+	if texts := textsOf(t, filepath.Join(dir, "s1-throughput.svg")); len(texts) != 7 || texts[1] != "higher is better" { // title, what is better, variant, and a name and a number per bar
 		t.Errorf("the texts of the plot are %q", texts)
 	}
 	text, err := os.ReadFile(page)

@@ -165,8 +165,8 @@ func TestGridFiles(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, near.csv())); err == nil {
 		t.Error("the values of other scenarios were replaced")
 	}
-	// Title, callers, lines, and two texts in a field.
-	if texts := textsOf(t, filepath.Join(dir, "far.svg")); len(texts) != 1+2+2+8 || !slices.Contains(texts, "0.5x") {
+	// Title, what is better, callers, lines, and two texts in a field.
+	if texts := textsOf(t, filepath.Join(dir, "far.svg")); len(texts) != 2+2+2+8 || !slices.Contains(texts, "0.5x") {
 		t.Errorf("the texts of the map are %q", texts)
 	}
 	if texts := textsOf(t, filepath.Join(dir, "far-throughput.svg")); !slices.Contains(texts, rueidisLock) || !slices.Contains(texts, "0.2 ms") {

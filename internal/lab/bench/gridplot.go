@@ -38,7 +38,7 @@ const (
 func (r *results) drawMap(g grid, title string) string {
 	width, height := mapLeft+mapColumn*len(g.callers)+10, mapTop+mapRow*len(g.lines)+10
 	var s strings.Builder
-	beginSVG(&s, width, height, title)
+	beginSVG(&s, width, height, title, higher)
 	for i, n := range g.callers {
 		svgText(&s, mapLeft+mapColumn*i+mapColumn/2, mapTop-10, "middle", plural(n, "caller"))
 	}
@@ -54,9 +54,9 @@ func (r *results) drawMap(g grid, title string) string {
 			x := mapLeft + mapColumn*i
 			lead, ok := r.lead(cell)
 			fmt.Fprintf(&s, `<rect x="%d" y="%d" width="%d" height="%d" fill="%s"/>`+"\n", x+1, y+1, mapColumn-2, mapRow-2, shade(lead.median, ok))
-			svgText(&s, x+mapColumn/2, y+20, "middle", number(rate.median))
+			fieldText(&s, x+mapColumn/2, y+20, number(rate.median))
 			if ok {
-				svgText(&s, x+mapColumn/2, y+37, "middle", number(lead.median)+"x")
+				fieldText(&s, x+mapColumn/2, y+37, number(lead.median)+"x")
 			}
 		}
 	}
@@ -107,7 +107,7 @@ func (r *results) drawCurves(g grid, title string) string {
 	fromY, toY := math.Floor(math.Log10(least)), math.Ceil(math.Log10(greatest))
 	rows := (len(g.lines) + curveColumns - 1) / curveColumns
 	var s strings.Builder
-	beginSVG(&s, curveLeft+curveColumn*min(curveColumns, len(g.lines)), curveTop+curveRow*rows, title)
+	beginSVG(&s, curveLeft+curveColumn*min(curveColumns, len(g.lines)), curveTop+curveRow*rows, title, higher)
 	for i, c := range g.contenders {
 		x := curveLeft + 130*i
 		fmt.Fprintf(&s, `<rect x="%d" y="34" width="14" height="4" fill="%s"/>`+"\n", x, curveColours[c])
@@ -124,7 +124,7 @@ func (r *results) drawCurves(g grid, title string) string {
 		svgText(&s, left, top-6, "start", l.name)
 		for power := fromY; power <= toY; power++ {
 			at := y(math.Pow(10, power))
-			fmt.Fprintf(&s, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#e4e4e4"/>`+"\n", left, at, left+curveWidth, at)
+			fmt.Fprintf(&s, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" class="grid"/>`+"\n", left, at, left+curveWidth, at)
 			svgText(&s, left-5, int(at)+4, "end", number(math.Pow(10, power)))
 		}
 		for _, n := range g.callers {
@@ -148,9 +148,26 @@ func (r *results) drawCurves(g grid, title string) string {
 	return s.String()
 }
 
-func beginSVG(s *strings.Builder, width, height int, title string) {
+// svgStyle follows the colour scheme of the reader. A text on a field has a light ground in both.
+const svgStyle = `<style>
+.page { fill: #fff } text { fill: #1f2328 } .soft { fill: #59636e } .range { stroke: #1f2328 } .grid { stroke: #e4e4e4 } text.on { fill: #1f2328 }
+@media (prefers-color-scheme: dark) {
+.page { fill: #0d1117 } text { fill: #e6edf3 } .soft { fill: #9198a1 } .range { stroke: #e6edf3 } .grid { stroke: #30363d }
+[fill="#444444"] { fill: #9198a1 } [stroke="#444444"] { stroke: #9198a1 }
+}
+</style>
+`
+
+// beginSVG says which values are better.
+func beginSVG(s *strings.Builder, width, height int, title, better string) {
 	fmt.Fprintf(s, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(s, `<rect width="100%%" height="100%%" fill="white"/>`+"\n"+`<text x="10" y="20" font-size="14" font-weight="bold">%s</text>`+"\n", html.EscapeString(title))
+	s.WriteString(svgStyle)
+	fmt.Fprintf(s, `<rect class="page" width="100%%" height="100%%"/>`+"\n"+`<text x="10" y="20" font-size="14" font-weight="bold">%s</text>`+"\n", html.EscapeString(title))
+	fmt.Fprintf(s, `<text class="soft" x="%d" y="20" text-anchor="end">%s is better</text>`+"\n", width-10, better)
+}
+
+func fieldText(s *strings.Builder, x, y int, text string) {
+	fmt.Fprintf(s, `<text x="%d" y="%d" text-anchor="middle" class="on">%s</text>`+"\n", x, y, text)
 }
 
 func svgText(s *strings.Builder, x, y int, anchor, text string) {

@@ -8,7 +8,7 @@ replace github.com/reqlock/reqlock => ../../../
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/redis/go-redis/v9 v9.23.0
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
 )

@@ -5,7 +5,7 @@ go 1.26.0
 
 require (
 	github.com/ncruces/go-sqlite3 v0.37.0
-	github.com/reqlock/reqlock v0.1.0
+	github.com/reqlock/reqlock v0.2.0
 	go.uber.org/goleak v1.3.0
 )
 
