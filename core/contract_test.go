@@ -314,7 +314,7 @@ func contractExpiry(t *testing.T, fx *redisFixture, kind lockKind) {
 	owner := WithOwner(bg)
 	waiter := acquireAsync(owner, kind.rival(other, "a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
 	next := mustReceiveLease(t, "the lease to end", waiter)
-	if err := lease.Err(); err != ErrLockLost {
+	if err := lease.Err(); !errors.Is(err, ErrLockLost) {
 		t.Errorf("another owner has the lock, and Err is %v", err)
 	}
 	wantLost(t, lease)

@@ -67,11 +67,11 @@ func wantLost(t testing.TB, lease *Lease) {
 func wantEnded(t testing.TB, lease *Lease, cause error) {
 	t.Helper()
 	mustReceive(t, "the lease's context to end", lease.Context().Done())
-	if got := context.Cause(lease.Context()); got != cause {
+	if got := context.Cause(lease.Context()); !errors.Is(got, cause) {
 		t.Errorf("cause of the lease's context: %v, want %v", got, cause)
 	}
 	mustReceive(t, "the lease to end", lease.Done())
-	if err := lease.Err(); err != cause {
+	if err := lease.Err(); !errors.Is(err, cause) {
 		t.Errorf("Err() = %v, want %v", err, cause)
 	}
 	if left := lease.Remaining(); left != 0 {
@@ -192,7 +192,7 @@ func TestDeadline_Margin(t *testing.T) {
 	hands.move(lease-1003*time.Millisecond, lease-1003*time.Millisecond)
 	wantHeld(t, l)
 	hands.move(time.Millisecond, time.Millisecond)
-	if err := l.Err(); err != ErrLockLost {
+	if err := l.Err(); !errors.Is(err, ErrLockLost) {
 		t.Errorf("Err() = %v a second before the lease expires in Redis, want ErrLockLost", err)
 	}
 }
@@ -219,7 +219,7 @@ func TestDeadline_EitherClockEndsTheLease(t *testing.T) {
 			l := mustAcquire(t, bg, c.Lock(name), AcquireOptions{LeaseTime: time.Minute})
 			hands.move(test.mono, test.wall)
 			if test.lost {
-				if err := l.Err(); err != ErrLockLost {
+				if err := l.Err(); !errors.Is(err, ErrLockLost) {
 					t.Errorf("Err() = %v, want ErrLockLost", err)
 				}
 				wantLost(t, l)

@@ -218,12 +218,14 @@ func (eng *engine) outagePause(failures uint8) time.Duration {
 // logFault logs a fault that concerns a number of locks, once a minute for each cause. locks counts
 // those since the last such line; lock and owner are one of them.
 func (eng *engine) logFault(message string, name, owner string, locks int, err error) {
+	line := []any{"lock", eng.logged(name), "owner", owner, "error", err}
 	cause := "" // the text of an error may have names in it
 	if f := faultOf(err); f != nil {
 		cause = f.Cause
+		line = append(line, "cause", f.Cause, "change", f.ChangeAfter(err))
 	}
 	if n, ok := eng.logs.Count(message+cause, locks); ok {
-		eng.opts.Logger.Warn(message, "locks", n, "lock", eng.logged(name), "owner", owner, "error", err)
+		eng.opts.Logger.Warn(message, append(line, "locks", n)...)
 	}
 }
 

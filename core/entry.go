@@ -182,7 +182,7 @@ func (e *entry) displaceLocked(h *hold) (displaced []loss) {
 	}
 	for other := e.holds.first; other != nil; other = other.next {
 		if h.displaces(other) {
-			displaced = append(displaced, other.endLocked(ErrLockLost))
+			displaced = append(displaced, other.endLocked(errGranted))
 		}
 	}
 	return displaced

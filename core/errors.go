@@ -32,7 +32,8 @@ var (
 	// it.
 	ErrNotHeld = claim.ErrNotHeld
 	// ErrLockLost: the lock was lost without a release: its lease expired, or it was taken away in
-	// Redis.
+	// Redis. The text of the error says which, and who freed a lock by force if that is known. So
+	// compare with errors.Is.
 	ErrLockLost = claim.ErrLockLost
 	// ErrReleased: the lease has been released.
 	ErrReleased = claim.ErrReleased
@@ -80,10 +81,6 @@ var (
 // errTooFew: SetPermits, or a later declaration, has left fewer permits than AcquireN takes. The callers
 // behind this one would wait for nothing.
 var errTooFew = fmt.Errorf("%w: the semaphore has fewer permits than the call takes", ErrInvalidOptions)
-
-// errOverwritten is the loss of a lock whose key another program has replaced. No later reply of
-// Redis can be that the lock is still held.
-var errOverwritten = fmt.Errorf("%w: its key in Redis has another type now: %w", ErrLockLost, ErrWrongKind)
 
 // isLoss reports whether a lock that was held is lost.
 func isLoss(err error) bool { return errors.Is(err, ErrLockLost) }

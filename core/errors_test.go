@@ -61,8 +61,8 @@ func TestErrors_EndedLease(t *testing.T) {
 		t.Fatalf("Close: %v", err)
 	}
 	for lease, want := range map[*Lease]error{released: ErrReleased, lost: ErrLockLost, ended: ErrClosed} {
-		if err := lease.Err(); err != want { // at once
-			t.Errorf("%s: Err is %v, want exactly %v", lease.Name(), err, want)
+		if err := lease.Err(); !errors.Is(err, want) { // at once
+			t.Errorf("%s: Err is %v, want %v", lease.Name(), err, want)
 		}
 		wantEnded(t, lease, want)
 		for what, err := range map[string]error{"release": lease.Release(bg), "extend": lease.Extend(bg, time.Minute)} {

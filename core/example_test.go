@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 )
@@ -118,4 +120,17 @@ func ExampleRunWhileHeld() {
 	// Output:
 	// running: 1
 	// running: 1
+}
+
+// An operator's tool frees a lock. The holder's log says who did, and why.
+func ExampleWithReason() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := core.WithReason(context.Background(), "ann@ops-1", "ticket 42")
+	if freed, err := locks.Lock("order:42").ForceUnlock(ctx); err == nil && freed {
+		fmt.Println("freed")
+	}
 }

@@ -97,7 +97,7 @@ func TestFaults_Frozen(t *testing.T) {
 			if late := time.Since(frozen) - lease; late > patience/4 {
 				t.Errorf("told %v after the lease was over", late)
 			}
-			if cause := context.Cause(held.Context()); held.Err() != ErrLockLost || cause != ErrLockLost {
+			if cause := context.Cause(held.Context()); !errors.Is(held.Err(), ErrLockLost) || !errors.Is(cause, ErrLockLost) {
 				t.Errorf("Err: %v, cause: %v", held.Err(), cause)
 			}
 			fx.srv.Thaw(t)

@@ -210,13 +210,13 @@ func TestFaultTable(t *testing.T) {
 				t.Errorf("no error of type %s is counted", row.class)
 			}
 			line := wantLines(t, &out, failing, 1)
-			for _, part := range []string{f.Cause, f.Change} {
+			for _, part := range []string{f.Cause, f.ChangeAfter(err)} {
 				if !strings.Contains(line, part) {
 					t.Errorf("the log lacks %q: %s", part, line)
 				}
 			}
-			if f.Permanent && !strings.Contains(err.Error(), f.Change) {
-				t.Errorf("Acquire: %v, want it to say %q", err, f.Change)
+			if f.Permanent && !strings.Contains(err.Error(), f.ChangeAfter(err)) {
+				t.Errorf("Acquire: %v, want it to say %q", err, f.ChangeAfter(err))
 			}
 			cause, change := f.Cause, f.Change
 			if row.failure == "`NOPERM`" {

@@ -18,7 +18,8 @@ import (
 // renewal: one of Redisson, one whose Redis user may not subscribe to reqlock:client:*, or one
 // whose connection is down. A lease there with a LeaseTime is not renewed: it is lost when it is
 // re-entered, extended or released, or when it expires. Until then two owners may both believe that
-// they hold the lock. The same applies if another program frees a lock.
+// they hold the lock. The same applies if another program frees a lock. WithReason tells holders who
+// frees it, and why.
 //
 // ForceUnlock does not free a lock that another owner acquires meanwhile. It returns ErrWrongKind
 // if the name is held as a read/write lock and l is none, or vice versa. On the read side of a
@@ -93,7 +94,8 @@ func (l *Lock) takeFrom(ctx context.Context, fields []string) (forced Forced, un
 	}
 	slices.Sort(fields)
 	fields = slices.Compact(fields)
-	lost := l.endHolds(fields)
+	lost := l.endHolds(fields, forcingOf(ctx).cause())
+	l.c.announceForcing(ctx, l.key, fields)
 	call := l.kind.Force(l.c.engine.settings(), l.key, fields)
 	x := l.c.ops.Op(call, l.c.opts.CommandTimeout)
 	reply, err := l.c.runOp(ctx, x)
@@ -132,12 +134,12 @@ func (l *Lock) holders(ctx context.Context) ([]string, error) {
 // endHolds ends the holds of this client that have these fields, which are sorted, including those that
 // Redis has granted but whose reply has not been read yet. It returns the fields of the holds that
 // it has ended, sorted: the cleaner may free them before the script does.
-func (l *Lock) endHolds(fields []string) (lost []string) {
+func (l *Lock) endHolds(fields []string, cause error) (lost []string) {
 	e := l.c.names.open(l.key, l.kind.Counted)
 	taken := e.forceLocked(func(field string) bool { return contains(fields, l.kind.Field(field)) })
 	e.close()
 	for _, h := range taken {
-		if h.lose(ErrLockLost) {
+		if h.lose(cause) {
 			lost = append(lost, l.kind.Field(h.wire))
 		}
 	}

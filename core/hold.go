@@ -33,7 +33,7 @@ type hold struct {
 	armed  bool // the watchdog renews the hold
 	// The loss of the hold is in the log.
 	lossLogged bool
-	err        error         // lost: the cause; released: the error of the release
+	err        error         // held: of the last renewal; lost: the cause; released: of the release
 	renewed    clock.Instant // local deadline of the leases that the watchdog renews
 	// Longest lease so far. Redis drops the hold within it after the hold's last command.
 	longest time.Duration

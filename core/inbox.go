@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/reqlock/reqlock/core/internal/access"
 	"github.com/reqlock/reqlock/core/internal/batch"
@@ -32,6 +33,7 @@ type inbox struct {
 	channel *hub.Channel      // nil: not subscribed
 	asking  map[question]bool // under way; true: to be asked once more
 	warned  bool              // the log says that the user may not subscribe
+	told    forcings
 }
 
 // A question asks Redis which holds are left.
@@ -45,8 +47,8 @@ type locks interface {
 	held() int // the number of holds
 	// hear handles a message about a key. It reports whether there are holds to verify now.
 	hear(key string) bool
-	// verify asks Redis which holds of a key are left, and ends the others.
-	verify(key string)
+	// verify asks Redis which holds of a key are left, and ends the others with the cause.
+	verify(key string, cause error)
 	// verifyAll does that for all keys, because messages may have been missed.
 	verifyAll()
 }
@@ -130,6 +132,12 @@ func (b *inbox) Notify() { b.ask(question{all: true}) }
 
 // Read handles a message.
 func (b *inbox) Read(key string) {
+	if f, ok := readForcing(key); ok {
+		b.mu.Lock()
+		b.told.add(f, time.Now())
+		b.mu.Unlock()
+		return
+	}
 	if b.hear(key) {
 		b.ask(question{key: key})
 	}
@@ -149,13 +157,20 @@ func (b *inbox) ask(q question) {
 	}
 }
 
+// cause returns why a key was freed by force, or without if the client has not heard of it.
+func (b *inbox) cause(key string, without error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.told.cause(key, time.Now(), without)
+}
+
 // answer asks, and asks again if ask was called meanwhile.
 func (b *inbox) answer(q question) {
 	for again := true; again; {
 		if q.all {
 			b.verifyAll()
 		} else {
-			b.verify(q.key)
+			b.verify(q.key, b.cause(q.key, errForced))
 		}
 		b.mu.Lock()
 		if again = b.asking[q]; again {

@@ -76,7 +76,7 @@ func TestRunWhileHeld_Lost(t *testing.T) {
 			t.Fatalf("ForceUnlock: %v, %v", forced, err)
 		}
 		mustReceive(t, "the context to end", ctx.Done())
-		if cause := context.Cause(ctx); cause != ErrLockLost {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrLockLost) {
 			t.Errorf("the cause is %v", cause)
 		}
 	}

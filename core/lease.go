@@ -173,8 +173,9 @@ var closedChannel = func() chan struct{} {
 	return c
 }()
 
-// Err returns nil while the lease is held, then ErrLockLost, ErrReleased or ErrClosed. It compares
-// the clock with the deadline, so it is right even after the process or the machine was suspended.
+// Err returns nil while the lease is held, then an error that matches ErrLockLost, ErrReleased or
+// ErrClosed. It compares the clock with the deadline, so it is right even after the process or the
+// machine was suspended.
 func (l *Lease) Err() error {
 	l.mu().Lock()
 	err, over := l.err, l.backend.leftLocked() <= 0

@@ -109,14 +109,14 @@ func (l *level) ring() {
 
 // expire ends the lease if its deadline has passed. Otherwise it sets the alarm again.
 func (l *level) expire() {
-	ended, lost := l.endIfExpired()
+	lost, cause := l.endIfExpired()
 	lost.finish()
-	if !ended {
+	if cause == nil {
 		return
 	}
-	l.endContexts(ErrLockLost)
-	l.logLoss(ErrLockLost)
-	l.reportLoss(ErrLockLost)
+	l.endContexts(cause)
+	l.logLoss(cause)
+	l.reportLoss(cause)
 	h := l.hold
 	h.engine().background.Go(func() {
 		t, _ := h.takeTurn(context.Background())
@@ -126,23 +126,24 @@ func (l *level) expire() {
 }
 
 // endIfExpired ends the lease if its deadline has passed. With its last lease the hold is lost,
-// which is the loss. Otherwise ended reports whether this lease alone has ended.
-func (l *level) endIfExpired() (ended bool, _ loss) {
+// which is the loss. Otherwise cause says why this lease alone has ended; nil: it has not.
+func (l *level) endIfExpired() (_ loss, cause error) {
 	l.mu().Lock()
 	defer l.mu().Unlock()
 	if l.err != nil {
-		return false, loss{}
+		return loss{}, nil
 	}
 	if at := l.hold.engine().clock(); l.leftAtLocked(at) > 0 {
 		l.setAlarmLocked(at)
-		return false, loss{}
+		return loss{}, nil
 	}
+	cause = l.expiredLocked()
 	if l.hold.leases == l && l.next == nil {
-		return false, l.hold.endLocked(ErrLockLost)
+		return l.hold.endLocked(cause), nil
 	}
-	l.err = ErrLockLost
+	l.err = cause
 	l.hold.dropLocked(l)
-	return true, loss{}
+	return loss{}, cause
 }
 
 func (l *level) detachLocked(e ending) {
@@ -158,7 +159,7 @@ func (l *level) giveBack(context.Context) error {
 	eng := l.hold.engine()
 	switch {
 	case isLoss(err):
-		l.countLoss()
+		l.countLoss(err)
 		l.hold.logLoss(l, err)
 	case err != nil:
 		eng.logFault("reqlock: the lock could not be released yet; retrying until its lease ends", l.name, l.hold.wire, 1, err)
@@ -211,7 +212,7 @@ func (l *level) abandon() {
 func (l *level) reportLoss(cause error) {
 	eng := l.hold.engine()
 	if isLoss(cause) {
-		l.countLoss()
+		l.countLoss(cause)
 	}
 	notify(l.caller, eng.opts.Observer.Lost, func() Event { return l.event(cause) })
 }
@@ -219,19 +220,19 @@ func (l *level) reportLoss(cause error) {
 // logLoss logs the loss, with the route of the request that it hit.
 func (l *level) logLoss(cause error) {
 	eng := l.hold.engine()
-	n, ok := eng.lostLines.Count(cause.Error(), 1)
+	n, ok := eng.lostLines.Count(kindOfLoss(cause).Error(), 1)
 	if !ok {
 		return
 	}
-	line := []any{"lock", eng.logged(l.name), "owner", l.hold.wire, "cause", cause, "locks", n}
-	if route := eng.annotate(l.caller).Route; route != "" {
-		line = append(line, "route", route)
+	line := []any{"lock", eng.logged(l.name), "owner", l.hold.wire, "cause", lossText(cause), "held", clock.Now().Since(l.acquired).Round(time.Millisecond), "locks", n}
+	for name, value := range eng.annotate(l.caller).all {
+		line = append(line, name, value)
 	}
 	eng.opts.Logger.Warn("reqlock: lock lost while it was held", line...)
 }
 
 // countLoss records a loss for Client.Losses and Counters.
-func (l *level) countLoss() {
+func (l *level) countLoss(cause error) {
 	h := l.hold
 	eng := h.engine()
 	eng.counters.lost.Add(1)
@@ -242,6 +243,7 @@ func (l *level) countLoss() {
 		Owner:      h.wire,
 		At:         time.Now(),
 		Held:       clock.Now().Since(l.acquired),
+		Cause:      lossText(cause),
 		Annotation: eng.annotate(l.caller),
 	})
 }

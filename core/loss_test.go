@@ -106,7 +106,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 			var lost atomic.Int32
 			c := fx.newLocks(t, watchdogTimeout(test.watchdog), func(o *Options) {
 				o.Observer.Lost = func(_ context.Context, e Event) {
-					if e.Err == ErrLockLost {
+					if errors.Is(e.Err, ErrLockLost) {
 						lost.Add(1)
 					}
 				}
@@ -132,7 +132,7 @@ func TestLoss_EndsEveryLease(t *testing.T) {
 				t.Errorf("loss noticed after %s, want at most %s", took, test.within)
 			}
 			mustReceive(t, "the bound context to end", bound.Done())
-			if cause := context.Cause(bound); cause != ErrLockLost {
+			if cause := context.Cause(bound); !errors.Is(cause, ErrLockLost) {
 				t.Errorf("cause of the bound context: %v, want ErrLockLost", cause)
 			}
 			eventually(t, "a Lost event for each lease", func() bool { return lost.Load() == 3 })

@@ -14,6 +14,7 @@ type Loss struct {
 	Owner string        // wire owner
 	At    time.Time     // when the loss was found
 	Held  time.Duration // until then
+	Cause string        // how it was lost
 	Annotation
 }
 

@@ -292,10 +292,10 @@ func TestMulti_LosesAllWithOne(t *testing.T) {
 
 			mustForce(t, y.Lock("b"))
 			taken := mustReceiveLease(t, "the next holder of a", next)
-			if cause := context.Cause(whole.Context()); cause != ErrLockLost {
+			if cause := context.Cause(whole.Context()); !errors.Is(cause, ErrLockLost) {
 				t.Errorf("another owner has a, and the cause of the whole's context is %v", cause)
 			}
-			if cause := context.Cause(bound); cause != ErrLockLost {
+			if cause := context.Cause(bound); !errors.Is(cause, ErrLockLost) {
 				t.Errorf("cause of a bound context: %v", cause)
 			}
 			wantLost(t, whole)

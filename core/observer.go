@@ -20,7 +20,7 @@ type Observer struct {
 	Retrying func(ctx context.Context, e Event)
 	// Released: the holder released the lock. Err: the release failed or the lock was lost.
 	Released func(ctx context.Context, e Event)
-	// Lost: the lock was lost. Err is ErrLockLost or ErrClosed.
+	// Lost: the lock was lost. Err matches ErrLockLost, and its text says how, or ErrClosed.
 	Lost func(ctx context.Context, e Event)
 	// RenewFailed: a renewal failed with Err. It is retried until the lease ends.
 	RenewFailed func(ctx context.Context, e Event)

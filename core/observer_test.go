@@ -97,7 +97,7 @@ func TestObserver(t *testing.T) {
 		return len(log.kinds) > 0 && log.kinds[0] == "lost"
 	})
 	events = log.next(t, "lost")
-	if e := events[0]; e.Owner != holdOf(r.lease).wire || e.Err != ErrLockLost || e.Held <= 0 {
+	if e := events[0]; e.Owner != holdOf(r.lease).wire || !errors.Is(e.Err, ErrLockLost) || e.Held <= 0 {
 		t.Errorf("lost: %+v", e)
 	}
 	wantErr(t, "Release", r.lease.Release(bg), ErrLockLost)

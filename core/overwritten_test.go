@@ -58,7 +58,7 @@ func TestOverwritten_IsALoss(t *testing.T) {
 
 			lease = mustAcquire(t, bg, lock(c, "a"), AcquireOptions{LeaseTime: time.Hour})
 			overwrite()
-			c.names.verify("a")
+			c.names.verify("a", errForced)
 			mustReceive(t, "the hint to end the lease", lease.Done())
 			wantErr(t, "Err", lease.Err(), ErrWrongKind)
 			if v := fx.rdb.Get(bg, "a").Val(); v != "x" {

@@ -312,7 +312,7 @@ func TestRed_MastersGoWhileHeld(t *testing.T) {
 			stop(2)
 			wantLost(t, lease)
 			mustReceive(t, "a bound context to end", bound.Done())
-			if cause := context.Cause(bound); cause != ErrLockLost {
+			if cause := context.Cause(bound); !errors.Is(cause, ErrLockLost) {
 				t.Errorf("cause of a bound context: %v", cause)
 			}
 			wantErr(t, "Release", lease.Release(bg), ErrLockLost)

@@ -121,7 +121,7 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 		x.Replace(call)
 		there, leftovers, receivers, err = eng.sendRelease(x)
 	}
-	known := claim.Release{Err: err, Loss: ErrLockLost, There: there, Leftovers: leftovers, Unanswered: x.TryUnanswered(), Records: r != nil, Failed: x.Failed()}
+	known := claim.Release{Err: err, Loss: errGone, There: there, Leftovers: leftovers, Unanswered: x.TryUnanswered(), Records: r != nil, Failed: x.Failed()}
 	if known.WrongKind = err == ErrWrongKind; known.WrongKind && h.overwritten() {
 		known = claim.Release{Loss: errOverwritten, Unanswered: x.TryUnanswered(), Records: r != nil}
 	}

@@ -43,7 +43,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 		if problem == nil && results[i].Renewed {
 			problem = x.Proven()
 		}
-		missing := ErrLockLost
+		missing := errGone
 		if redisop.IsWrongType(problem) { // a renewal reads no key but the lock's
 			missing, problem = errOverwritten, nil
 		}
@@ -60,7 +60,7 @@ func (c *Client) renew(items []*watchdog.Item[*hold]) []watchdog.Verdict {
 			if !h.handleRenewed(x.Sent(), lease, holds[i], results[i]) {
 				verdicts[i] = watchdog.Outdated
 			}
-		case h.handleMissing(holds[i], missing):
+		case h.handleMissing(holds[i], c.inbox.cause(h.entry.key, missing)):
 			verdicts[i] = watchdog.Gone
 		default:
 			verdicts[i] = watchdog.Outdated
@@ -131,6 +131,9 @@ func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.
 	}
 	h.excess = h.excess.after(asked, result)
 	h.longest = max(h.longest, result.TTL)
+	if h.claim.State() == claim.Held {
+		h.err = nil
+	}
 	known.Excess = h.excess != nil
 	v := known.Verdict()
 	if v.Prolongs {
@@ -173,6 +176,9 @@ func (h *hold) reportRenewFailed(err error) *level {
 	eng := h.engine()
 	h.entry.open()
 	l := h.leases
+	if h.claim.State() == claim.Held {
+		h.err = err
+	}
 	h.entry.close()
 	if l == nil {
 		return nil

@@ -29,6 +29,7 @@ type Wait struct {
 	Name   string        // the lock's name, as it was given to the client
 	Key    string        // its name in Redis, after Options.NameMapper
 	Kind   string        // one of Kinds
+	Owner  string        // of a fair lock: the wire owner, which has the place in the queue of Redis
 	Place  int           // among the callers of this process that wait for the name, from 1
 	Waited time.Duration // since Acquire was called
 	Left   time.Duration // until it gives up; WaitForever: no limit
@@ -110,6 +111,9 @@ func (w *waiter) snapshotLocked(place int, now clock.Moment) Wait {
 		Place:  place,
 		Waited: now.Since(w.began),
 		Left:   WaitForever,
+	}
+	if p := w.fairPlace(); p != nil {
+		s.Owner = p.wire
 	}
 	if w.Deadline != 0 {
 		s.Left = max(0, w.Deadline.Since(now))

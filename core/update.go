@@ -96,7 +96,7 @@ func (h *hold) finishUpdate(u change) {
 // apply handles the reply to a change.
 func (h *hold) apply(u change, answer any, err error, callerLeft bool) claim.UpdateVerdict {
 	known := claim.Update{
-		Err: err, Loss: ErrLockLost, Downgrades: h.downgraded(u.counts),
+		Err: err, Loss: errGone, Downgrades: h.downgraded(u.counts),
 		CountOnly: u.lease == nil, CallerLeft: callerLeft,
 	}
 	switch {

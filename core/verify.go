@@ -23,17 +23,17 @@ func (n *names) hear(key string) (holds bool) {
 	return holds
 }
 
-// verify asks Redis which holds of a key it has, and ends the others. Only holds that were granted
+// verify asks Redis which holds of a key it has, and ends the others with the cause. Only holds that were granted
 // before the question count: the reply says nothing about later ones.
-func (n *names) verify(key string) {
+func (n *names) verify(key string, cause error) {
 	for _, counted := range []bool{false, true} {
 		for some := range slices.Chunk(n.heldOf(key, counted), lua.MostPresent/2) {
-			verifyHolds(some)
+			verifyHolds(some, cause)
 		}
 	}
 }
 
-func verifyHolds(holds []*hold) {
+func verifyHolds(holds []*hold, cause error) {
 	eng := holds[0].engine()
 	fields := make([]string, 0, 2*len(holds))
 	for _, h := range holds {
@@ -54,7 +54,7 @@ func verifyHolds(holds []*hold) {
 		return
 	}
 	for i, h := range holds {
-		if !there[2*i] && !there[2*i+1] && h.loseIfHeld(ErrLockLost) {
+		if !there[2*i] && !there[2*i+1] && h.loseIfHeld(cause) {
 			eng.counters.forced.Add(1)
 		}
 	}
@@ -126,7 +126,7 @@ func (n *names) verifyAll() {
 	for range min(verifiers, len(keys)) {
 		workers.Go(func() {
 			for key := range todo {
-				n.verify(key)
+				n.verify(key, n.shard(key).engine.inbox.cause(key, errGone))
 			}
 		})
 	}

@@ -131,7 +131,7 @@ func functions(p *doc.Package) []*doc.Func {
 // notCalled are the functions that services do not call: adapters, hosts of configuration, and tools
 // do.
 var notCalled = map[string]string{
-	"core":        "ClientOf NameOf KeyPatternsOf OwnerOfPermit Kinds", // what reads the keys of others
+	"core":        "HoldersOf LogNameOf ClientOf NameOf KeyPatternsOf OwnerOfPermit Kinds", // what reads the keys of others
 	"guard":       "Interruption ReleaseBy RouteLease SetStatus",
 	"idempotency": "ConfigOf DefaultHeaders DefaultStore New Open WithoutRoute", // the defaults, and adapters
 }

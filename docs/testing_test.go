@@ -2,6 +2,7 @@ package docs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -69,7 +70,7 @@ func TestTestsOfFaults(t *testing.T) {
 			t.Error(freed, err)
 		}
 		<-r.Context().Done()
-		fmt.Fprint(w, context.Cause(r.Context()) == core.ErrLockLost)
+		fmt.Fprint(w, errors.Is(context.Cause(r.Context()), core.ErrLockLost))
 	}))
 	if got := answerOf(lost, post("/")); got != "200 true" {
 		t.Error("the lock is lost: ", got)

@@ -38,6 +38,8 @@ type exchange struct {
 	key     [1]string
 	lock    core.Lock
 	handled http.Request
+	// asked is the lock that the request asked for. nil: it has not come so far.
+	asked core.Locker
 }
 
 // A boundContext is the context of core.Lease.Bind. Its Unbind is the function that Bind returns as
@@ -181,6 +183,9 @@ func (x *exchange) answer(err error) {
 		x.outcome.Status = e.Status
 	}
 	x.g.cfg.ErrorHandler(x.w, x.r, err)
+	if e != nil {
+		x.logRefusal(e)
+	}
 }
 
 // run runs the handler, then releases the lease that the section still has, even if the handler

@@ -15,8 +15,8 @@ type Guard struct {
 	// warn is for the line about a WaitTime beyond the server's WriteTimeout.
 	warn sync.Once
 	// holds limits the log lines about MaxHold for each route. lines limits the others that a fault
-	// repeats with each request.
-	holds, lines loglimit.Limit
+	// repeats with each request. refusals limits those about refused requests for each lock.
+	holds, lines, refusals loglimit.Limit
 }
 
 // New returns a guard that takes its locks from locks, which may be nil if Config.Locker makes

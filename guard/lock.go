@@ -20,6 +20,7 @@ func (x *exchange) acquire(p Policy) error {
 	if err != nil {
 		return err
 	}
+	x.asked = lock
 	lease, err := lock.Acquire(&x.ctx, core.AcquireOptions{
 		WaitTime:   p.WaitTime,
 		LeaseTime:  p.LeaseTime,

@@ -15,6 +15,9 @@ type lock struct {
 
 func (l *lock) Name() string { return lockName(l.a.name) }
 
+// Unwrap returns the lock itself, for those who ask who holds it.
+func (l *lock) Unwrap() core.Locker { return l.a.g.locks.Lock(l.Name()) }
+
 // Acquire fails with the reply if a record exists: a replay, or a *guard.Error.
 func (l *lock) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
 	lease, data, err := l.once.Acquire(ctx, opts)

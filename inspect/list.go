@@ -65,6 +65,9 @@ func List(ctx context.Context, rdb redis.UniversalClient, opts ListOptions) (loc
 	if err := countListeners(ctx, conn, s.locks); err != nil {
 		return nil, false, failed("list locks", err)
 	}
+	if err := markStalled(ctx, conn, s.locks); err != nil {
+		return nil, false, failed("list locks", err)
+	}
 	return s.locks, more, nil
 }
 

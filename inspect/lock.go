@@ -30,6 +30,9 @@ type Lock struct {
 	Holders []Holder `json:"holders"`
 	// Queue has the waiters for a fair lock, first in line first.
 	Queue []Waiter `json:"queue,omitempty"`
+	// Stalled is true for a fair lock that is free while the first in its queue does not take it: its
+	// process is suspended or stalled, or has gone, if Queue[0] is absent.
+	Stalled bool `json:"stalled,omitempty"`
 	// Token is the last fencing token drawn.
 	Token  uint64  `json:"token,omitempty"`
 	Record *Record `json:"record,omitempty"`

@@ -179,6 +179,11 @@ func TestHandler_Shows(t *testing.T) {
 	if status != 200 || strings.Contains(text, "unlock?") || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
 		t.Errorf("status %d, header %v", status, header)
 	}
+	const anonymous = "Requests have no ID here"
+	_, without, _ := get(t, serve(t, other, Options{}))
+	if strings.Contains(text, anonymous) || !strings.Contains(without, anonymous) {
+		t.Error("a page says that requests have no ID although Annotate is set, or does not although it is not")
+	}
 	_, text, _ = get(t, base+"locks.json")
 	var listing Listing
 	if err := json.Unmarshal([]byte(text), &listing); err != nil || len(listing.Locks) != 2 || listing.Truncated {

@@ -41,6 +41,9 @@ func Show(ctx context.Context, rdb redis.UniversalClient, name string) (*Lock, e
 	if err := countListeners(ctx, conn, one); err != nil {
 		return nil, failed("show a lock", err)
 	}
+	if err := markStalled(ctx, conn, one); err != nil {
+		return nil, failed("show a lock", err)
+	}
 	return &one[0], nil
 }
 

@@ -98,7 +98,7 @@ func (h *handler) unlock(w http.ResponseWriter, r *http.Request) {
 		h.ask(w, http.StatusUnprocessableEntity, q)
 		return
 	}
-	forced, err := h.locks.ForceUnlockOwners(r.Context(), name, lock.Kind, shown)
+	forced, err := h.locks.ForceUnlockOwners(core.WithReason(r.Context(), "someone at "+r.RemoteAddr, reason), name, lock.Kind, shown)
 	h.unlocks.Add(1)
 	h.opts.Logger.Warn("reqlock: inspect: a lock was unlocked by hand", "lock", name, "kind", lock.Kind, "owners", shown,
 		"reason", reason, "from", r.RemoteAddr, "freed", forced.Owners, "left", forced.Left, "error", err)

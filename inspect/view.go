@@ -27,6 +27,8 @@ type view struct {
 	// More is true if Redis has more locks than were read.
 	More   bool
 	Unlock bool
+	// Anonymous is true if requests have no ID, because core.Options.Annotate is not set.
+	Anonymous bool
 	// Note is about an unlock that led to the page.
 	Note *note
 	// Filter is a text that all lists contain in each entry.
@@ -316,12 +318,13 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 		}
 	}()
 	v = &view{
-		unlocks:  h.unlocks.Load(),
-		Client:   h.locks.ID(),
-		Unlock:   h.opts.AllowUnlock,
-		waits:    slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
-		most:     mostRows,
-		Counters: h.locks.Counters(),
+		unlocks:   h.unlocks.Load(),
+		Client:    h.locks.ID(),
+		Unlock:    h.opts.AllowUnlock,
+		Anonymous: !h.locks.Annotates(),
+		waits:     slices.DeleteFunc(h.locks.Waits(), func(w core.Wait) bool { return !h.shows(w.Key) }),
+		most:      mostRows,
+		Counters:  h.locks.Counters(),
 	}
 	listed, more, err := List(ctx, h.locks.Redis(), ListOptions{Prefix: h.opts.Prefix})
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -342,6 +345,7 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 		v.Error = err.Error()
 	}
 	v.addLocks(all)
+	v.placeWaits(all)
 	v.addLongest(holds)
 	v.losses = slices.DeleteFunc(h.locks.Losses(), func(l core.Loss) bool { return !h.shows(l.Key) || v.At.Sub(l.At) > recent })
 	v.refusals = slices.DeleteFunc(h.locks.Refusals(), func(r core.Refusal) bool { return !h.shows(r.Key) })
@@ -474,6 +478,22 @@ func (v *view) addLocks(locks []Lock) {
 	slices.SortFunc(v.locks, func(a, b lockView) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Waiting.total(), a.Waiting.total()), strings.Compare(a.Name, b.Name))
 	})
+}
+
+// placeWaits gives callers of this process that wait for fair locks their places in the queue of
+// Redis, which has those of all processes.
+func (v *view) placeWaits(locks []Lock) {
+	places := make(map[string]int)
+	for i := range locks {
+		for _, w := range locks[i].Queue {
+			places[w.Owner] = w.Place
+		}
+	}
+	for i := range v.waits {
+		if place := places[v.waits[i].Owner]; place > 0 {
+			v.waits[i].Place = place
+		}
+	}
 }
 
 // count sets who waits for a lock, and puts the holders of this process first.

@@ -524,6 +524,18 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	lacking := redistest.Start(t, `rename-command LPOS ""`)
+	full := redistest.Start(t, "maxmemory-policy noeviction")
+	if err := errors.Join(full.Client(t).Set(t.Context(), "other", "x", 0).Err(), full.Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err()); err != nil {
+		t.Fatal(err)
+	}
+	torn := redistest.StartCluster(t)
+	if err := torn.Masters(t)[1].Client(t).ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	denied := redistest.Start(t)
+	if err := denied.Client(t).Do(t.Context(), "ACL", "SETUSER", "orders", "on", ">secret", "~*", "&*", "+@all", "-pexpire").Err(); err != nil {
+		t.Fatal(err)
+	}
 	stuck := redistest.Start(t)
 	if err := stuck.Client(t).HSet(t.Context(), "order:42", jvm+":1", 1).Err(); err != nil {
 		t.Fatal(err)
@@ -535,13 +547,20 @@ func TestDoctor(t *testing.T) {
 	}{
 		"good": {good.URL(), done, []string{"ok    eviction     maxmemory-policy noeviction", "ok    persistence  append-only file",
 			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks", "!warn"}},
-		"evicts":      {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "fencing tokens first", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
-		"lazy":        {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence", "ok    stuck        1 lock held"}},
-		"lacking":     {lacking.URL(), redisFailed, []string{"fail  locks", "lacks commands that locks need: LPOS (for fair)", "use Redis 6.2"}},
+		"evicts":  {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "fencing tokens first", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
+		"lazy":    {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence", "ok    stuck        1 lock held"}},
+		"lacking": {lacking.URL(), redisFailed, []string{"fail  locks", "lacks commands that locks need: LPOS (for fair)", "use Redis 6.2"}},
+		"full": {full.URL(), redisFailed, []string{"fail  memory", "1 B; 1 key, and 0 names of locks", "fail  locks", "Redis is out of memory",
+			"-> raise maxmemory of Redis", "!grant"}},
+		"denied": {strings.Replace(denied.URL(), "redis://", "redis://orders:secret@", 1), redisFailed, []string{"fail  locks", "ACL SETUSER orders +pexpire",
+			"-> grant what the error says"}},
+		"a full master": {"redis+cluster://" + torn.Servers[0].Addr(), redisFailed, []string{
+			"fail  locks        " + torn.Masters(t)[1].Addr() + ": Redis is out of memory", "ok    locks        " + torn.Masters(t)[0].Addr() + ": a lock can be",
+			"fail  memory       " + torn.Masters(t)[1].Addr()}},
 		"stuck":       {stuck.URL(), redisFailed, []string{"fail  stuck", "1 lock held without a TTL, so forever: order:42", "reqlock unlock"}},
 		"master":      {replicas.Master.URL(), done, []string{"ok    replication  1 replica; a failover may lose"}},
 		"replica":     {replicas.Replicas[0].URL(), redisFailed, []string{"fail  replication", "read-only replica of 127.0.0.1", "fail  locks"}},
-		"a node":      {cluster.Masters(t)[0].URL(), redisFailed, []string{"fail  topology", "use redis+cluster://"}},
+		"a node":      {cluster.Masters(t)[0].URL(), redisFailed, []string{"fail  topology", "use redis+cluster://", "warn  locks        not tried", "!ok    locks"}},
 		"the cluster": {"redis+cluster://" + cluster.Servers[0].Addr(), done, []string{"ok    topology     127.0.0.1:", "sharded pub/sub", "1 replica"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -578,6 +597,7 @@ func TestDiagnose(t *testing.T) {
 		"no snapshot":       {redisinfo.Info{"rdb_last_bgsave_status": "err"}, "persistence", fail},
 		"no append":         {redisinfo.Info{"aof_last_write_status": "err"}, "persistence", fail},
 		"full":              {redisinfo.Info{"used_memory": "90", "maxmemory": "100"}, "memory", warn},
+		"over its limit":    {redisinfo.Info{"used_memory": "100", "maxmemory": "100"}, "memory", fail},
 		"not full":          {redisinfo.Info{"used_memory": "89", "maxmemory": "100"}, "memory", ok},
 		"many clients":      {redisinfo.Info{"connected_clients": "80", "maxclients": "100"}, "clients", warn},
 		"fewer clients":     {redisinfo.Info{"connected_clients": "79", "maxclients": "100"}, "clients", ok},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/inspect"
+	"github.com/reqlock/reqlock/internal/redisacl"
 	"github.com/reqlock/reqlock/internal/redisclient"
 	"github.com/reqlock/reqlock/internal/redisinfo"
 )
@@ -109,8 +110,13 @@ func (c *doctor) examine(ctx context.Context, s *session, rdb *client) ([]findin
 	for _, n := range nodes {
 		all = append(all, c.server(ctx, s, n)...)
 	}
-	all = append(all, permissions(ctx, s, rdb)...)
-	all = append(all, reading(ctx, s, rdb))
+	if slices.ContainsFunc(all, func(f finding) bool { return f.Check == "topology" && f.Status == fail }) {
+		all = append(all, finding{Check: "locks", Status: warn, Finding: "not tried: some keys of a lock would be elsewhere, see topology"})
+	} else {
+		all = append(all, permissions(ctx, s, rdb, nodes)...)
+	}
+	countKeys(ctx, s, rdb, nodes, all)
+	all = append(all, reading(ctx, s, rdb)...)
 	if rdb.kind == "cluster" {
 		all = append(all, shardedChannels(ctx, s, rdb))
 	}
@@ -227,9 +233,8 @@ func apart(skew time.Duration) string {
 	}
 }
 
-// permissions uses a lock, and says which kinds of locks the user cannot use.
-func permissions(ctx context.Context, s *session, rdb *client) []finding {
-	f := finding{Check: "locks", Status: ok, Finding: "a lock can be acquired, released, announced and awaited"}
+// permissions uses a lock on each master, and says which kinds of locks the user cannot use.
+func permissions(ctx context.Context, s *session, rdb *client, masters []server) (all []finding) {
 	var warnings []core.Warning
 	locks, closeLocks, err := s.locks(rdb)
 	if err == nil {
@@ -239,11 +244,27 @@ func permissions(ctx context.Context, s *session, rdb *client) []finding {
 		err = locks.Ping(bound)
 		warnings = locks.Warnings()
 	}
-	if err != nil {
-		f.Status, f.Finding = fail, bare(err)
-		f.Change = "grant what docs/guides/operations.md lists under Access, or do what the error says"
+	var general error // of no master in particular
+	failed := make(map[string]error)
+	for _, one := range partsOf(err) {
+		i := slices.IndexFunc(masters, func(m server) bool { return m.name != "" && strings.HasPrefix(bare(one), m.name+": ") })
+		if i < 0 {
+			general = one
+			continue
+		}
+		failed[masters[i].name] = one
 	}
-	all := []finding{f}
+	if general != nil {
+		all = append(all, lockFault("", general))
+	} else {
+		for _, m := range masters {
+			f := finding{Check: "locks", Status: ok, Server: m.name, Finding: "a lock can be acquired, released, announced and awaited"}
+			if err := failed[m.name]; err != nil {
+				f = lockFault(m.name, err)
+			}
+			all = append(all, f)
+		}
+	}
 	for _, w := range warnings {
 		if w.Check == "permissions" { // the doctor has checks of its own for the others
 			all = append(all, finding{Check: w.Check, Status: warn, Server: w.Server, Finding: w.Finding, Change: w.Change})
@@ -252,16 +273,75 @@ func permissions(ctx context.Context, s *session, rdb *client) []finding {
 	return all
 }
 
-// reading lists locks, and finds those that never expire.
-func reading(ctx context.Context, s *session, rdb *client) finding {
+// partsOf returns the errors of all masters, if err has them; otherwise err itself.
+func partsOf(err error) []error {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		if joined, ok := e.(interface{ Unwrap() []error }); ok {
+			return joined.Unwrap()
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// lockFault is the finding that a lock does not work. What to change follows from the error.
+func lockFault(where string, err error) finding {
+	f := finding{Check: "locks", Status: fail, Server: where, Finding: strings.TrimPrefix(bare(err), where+": "), Change: "do what the error says"}
+	var known interface{ Remedy() string }
+	switch {
+	case errors.As(err, &known):
+		f.Change = known.Remedy()
+		f.Finding = strings.ReplaceAll(f.Finding, " ("+f.Change+")", "")
+	case redisacl.Denied(err):
+		f.Change = "grant what the error says; docs/guides/operations.md lists all under Access"
+	}
+	return f
+}
+
+// countKeys adds to findings about memory that is nearly full how many keys are of locks: what fills a
+// server may be something else.
+func countKeys(ctx context.Context, s *session, rdb *client, masters []server, all []finding) {
+	for _, m := range masters {
+		i := slices.IndexFunc(all, func(f finding) bool { return f.Check == "memory" && f.Server == m.name && f.Status != ok })
+		if i < 0 {
+			continue
+		}
+		bound, cancel := s.bound(ctx)
+		defer cancel()
+		keys, err := m.DBSize(bound).Result()
+		if err != nil {
+			continue
+		}
+		ours, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: mostRead, Free: true})
+		if err != nil {
+			continue
+		}
+		of, most := "names of locks, records and counters", ""
+		if m.name != "" {
+			of += " in the cluster"
+		}
+		if more {
+			most = "more than "
+		}
+		all[i].Finding += fmt.Sprintf("; %s, and %s%d %s", count(keys, "key"), most, len(ours), of)
+	}
+}
+
+// mostRead is how many names of locks the doctor reads.
+const mostRead = 10_000
+
+// reading lists locks, and finds those that never expire, and fair locks that no one takes.
+func reading(ctx context.Context, s *session, rdb *client) []finding {
 	f := finding{Check: "stuck", Status: ok}
 	bound, cancel := s.bound(ctx)
 	defer cancel()
-	locks, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: 10_000})
+	locks, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: mostRead})
 	if err != nil {
 		f.Status, f.Finding = warn, "locks cannot be listed: "+bare(err)
 		f.Change = "grant what docs/guides/commands.md lists, if reqlock ls should work for this user"
-		return f
+		return []finding{f}
 	}
 	var forever []string
 	for i := range locks {
@@ -274,13 +354,32 @@ func reading(ctx context.Context, s *session, rdb *client) finding {
 		f.Finding = fmt.Sprintf("%s held without a TTL, so forever: %s", count(int64(len(forever)), "lock"),
 			strings.Join(forever[:min(3, len(forever))], ", "))
 		f.Change = "free each with reqlock unlock NAME, and find the program that has written it"
-		return f
+		return append(stalledQueues(locks), f)
 	}
 	f.Finding = fmt.Sprintf("%s held or queued for, none without a TTL", count(int64(len(locks)), "lock"))
 	if more {
 		f.Finding = "more than " + f.Finding
 	}
-	return f
+	return append(stalledQueues(locks), f)
+}
+
+// stalledQueues finds fair locks that are free while the first in their queue does not take them.
+func stalledQueues(locks []inspect.Lock) (all []finding) {
+	for i := range locks {
+		if l := &locks[i]; l.Stalled {
+			f := finding{
+				Check: "queue", Status: fail,
+				Finding: fmt.Sprintf("%s is free, and %s wait; %s, first in the queue, is %s", printable(l.Name),
+					count(int64(len(l.Queue))+l.MoreQueue, "waiter"), firstInQueue(l), l.Stall()),
+				Change: "resume or restart that process, or drop it: " + dropCommand(l),
+			}
+			if l.Queue[0].Absent { // a waiter that lives skips it
+				f.Status, f.Change = warn, "wait, or drop it: "+dropCommand(l)
+			}
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 func shardedChannels(ctx context.Context, s *session, rdb *client) finding {
@@ -348,7 +447,10 @@ func checkMemory(i redisinfo.Info) finding {
 	f := finding{Check: "memory", Status: ok, Finding: size(used) + " used, without a limit"}
 	if most > 0 {
 		f.Finding = fmt.Sprintf("%s used of %s", size(used), size(most))
-		if used*10 >= most*9 {
+		switch {
+		case used >= most:
+			f.Status, f.Change = fail, "raise maxmemory, or free memory: no lock can be acquired until then"
+		case used*10 >= most*9:
 			f.Status, f.Change = warn, "raise maxmemory, or free memory: when it is full, no lock can be acquired"
 		}
 	}

@@ -106,7 +106,7 @@ func tableOf(locks []inspect.Lock) *table {
 	t.head("NAME", "KIND", "EXPIRES", "HOLDER", "ENTERED", "WAITING")
 	for i := range locks {
 		l := &locks[i]
-		t.add(cell{printable(l.Name), plain}, cell{l.Kind, kindStyle(l)}, expires(l), cell{orDash(holders(l)), holderStyle(l)},
+		t.add(cell{printable(l.Name), plain}, cell{l.Kind, kindStyle(l)}, expires(l), holderCell(l),
 			cell{enteredText(l), plain}, waitingCell(l))
 	}
 	return t
@@ -119,11 +119,15 @@ func kindStyle(l *inspect.Lock) style {
 	return dim
 }
 
-func holderStyle(l *inspect.Lock) style {
-	if l.Held() {
-		return plain
+// holderCell has the holders, or the process that keeps a queue waiting for a free lock.
+func holderCell(l *inspect.Lock) cell {
+	switch {
+	case l.Stalled:
+		return cell{"stalled: free, not taken by " + firstInQueue(l), red}
+	case l.Held():
+		return cell{holders(l), plain}
 	}
-	return dim
+	return cell{orDash(holders(l)), dim}
 }
 
 func waitingCell(l *inspect.Lock) cell {

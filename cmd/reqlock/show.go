@@ -41,6 +41,10 @@ func (s *session) describe(l *inspect.Lock) {
 		fact("record", recordText(l.Record))
 	}
 	fact("waiting", waitingText(l))
+	if l.Stalled {
+		facts.add(cell{"  fault", dim}, cell{firstInQueue(l) + " is " + l.Stall(), red})
+		fact("", "drop it: "+dropCommand(l))
+	}
 	s.printTable(facts)
 	if l.Held() {
 		s.printTable(holderTable(l))
@@ -85,10 +89,22 @@ func stateText(l *inspect.Lock) string {
 		return "held, and it never expires: no holder can still be renewing it"
 	case l.Held():
 		return fmt.Sprintf("held, expires in %s unless its holder renews it", short(l.TTL))
+	case l.Stalled:
+		return "free, but the first in its queue does not take it"
 	case len(l.Queue) > 0:
-		return "free, but the queue is not empty"
+		return "free, and the first in its queue is about to take it"
 	}
 	return "free"
+}
+
+// firstInQueue names the process that is first in the queue.
+func firstInQueue(l *inspect.Lock) string {
+	return processOf(l.Queue[0].Client, l.Queue[0].Owner)
+}
+
+// dropCommand is the command that drops the first waiter of a lock.
+func dropCommand(l *inspect.Lock) string {
+	return fmt.Sprintf("reqlock unlock %s --waiter %s --reason TEXT", printable(l.Name), printable(l.Queue[0].Owner))
 }
 
 func permitsText(s *inspect.Semaphore) string {

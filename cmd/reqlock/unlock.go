@@ -20,12 +20,14 @@ import (
 // unlock is reqlock unlock.
 type unlock struct {
 	owner  string
+	waiter string
 	reason string
 	yes    bool
 }
 
 func (c *unlock) flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.owner, "owner", "", "take it from this `holder` only, as show prints it")
+	fs.StringVar(&c.waiter, "waiter", "", "drop this `waiter` from the queue of a fair lock instead, as show prints it")
 	fs.StringVar(&c.reason, "reason", "", "why, for the audit: `text`; required")
 	fs.BoolVar(&c.yes, "yes", false, "do not ask")
 }
@@ -34,6 +36,9 @@ func (c *unlock) run(ctx context.Context, s *session, args []string) error {
 	if strings.TrimSpace(c.reason) == "" {
 		return usageError("say why: --reason \"pod web-1 hangs\"; it becomes part of the audit line")
 	}
+	if c.owner != "" && c.waiter != "" {
+		return usageError("--owner takes the lock from a holder, --waiter drops a waiter: use one of them")
+	}
 	if !c.yes && !s.asks {
 		return usageError("there is no terminal to ask for confirmation; add --yes")
 	}
@@ -41,6 +46,12 @@ func (c *unlock) run(ctx context.Context, s *session, args []string) error {
 		l, err := s.look(ctx, rdb, args[0])
 		if err != nil {
 			return err
+		}
+		if c.waiter != "" {
+			return c.drop(ctx, s, rdb, l)
+		}
+		if l.Stalled {
+			return notHeldError("%s is not held; %s, first in its queue, is %s: %s", printable(l.Name), firstInQueue(l), l.Stall(), dropCommand(l))
 		}
 		if !l.Held() {
 			return notHeldError("%s is not held", printable(l.Name))
@@ -106,7 +117,12 @@ func (c *unlock) confirm(ctx context.Context, s *session, l *inspect.Lock) error
 		end = "never expires"
 	}
 	fmt.Fprintf(s.err, "%s (%s) is held by %s and %s. Waiting: %s.\n", printable(l.Name), l.Kind, holders(l), end, waitingText(l))
-	fmt.Fprint(s.err, "Their work may be half done, and the next holder starts at once. Free it? Type yes: ")
+	return ask(ctx, s, "Their work may be half done, and the next holder starts at once. Free it?", printable(l.Name)+" is still held")
+}
+
+// ask asks a question. Without the answer yes, the error says what is still so.
+func ask(ctx context.Context, s *session, question, still string) error {
+	fmt.Fprint(s.err, question+" Type yes: ")
 	answer := make(chan string, 1)
 	go func() { // it ends with the process if no answer comes
 		line, _ := bufio.NewReader(s.in).ReadString('\n')
@@ -115,7 +131,7 @@ func (c *unlock) confirm(ctx context.Context, s *session, l *inspect.Lock) error
 	select {
 	case line := <-answer:
 		if strings.TrimSpace(line) != "yes" {
-			return notHeldError("%s is still held: you did not say yes", printable(l.Name))
+			return notHeldError("%s: you did not say yes", still)
 		}
 		return nil
 	case <-ctx.Done():
@@ -156,7 +172,7 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l, from *ins
 		return err
 	}
 	defer closeLocks()
-	forced, err := locks.ForceUnlockOwners(ctx, l.Name, l.Kind, owners(from))
+	forced, err := locks.ForceUnlockOwners(core.WithReason(ctx, operator(), c.reason), l.Name, l.Kind, owners(from))
 	a := audit{time.Now().UTC(), l.Name, len(forced.Owners) > 0, c.reason, operator(), rdb.String(), owners(from),
 		append([]string{}, forced.Owners...), forced.Left, *l}
 	c.log(s, a, err)
@@ -179,6 +195,62 @@ func (c *unlock) free(ctx context.Context, s *session, rdb *client, l, from *ins
 	default:
 		fmt.Fprintf(s.out, "%s is free; it was held by %s; waiting: %s\n", printable(l.Name), holders(&losers), waitingText(l))
 	}
+	return nil
+}
+
+// A dropAudit is what unlock --waiter prints as JSON.
+type dropAudit struct {
+	Time time.Time `json:"time"`
+	Name string    `json:"name"`
+	// Dropped is true if the waiter was in the queue.
+	Dropped bool   `json:"dropped"`
+	Waiter  string `json:"waiter"`
+	Reason  string `json:"reason"`
+	By      string `json:"by"`
+	Redis   string `json:"redis"`
+	// Lock is what the lock was before.
+	Lock inspect.Lock `json:"lock"`
+}
+
+// drop removes the waiter from the queue, and writes the audit line.
+func (c *unlock) drop(ctx context.Context, s *session, rdb *client, l *inspect.Lock) error {
+	i := slices.IndexFunc(l.Queue, func(w inspect.Waiter) bool { return w.Owner == c.waiter })
+	if i < 0 && l.MoreQueue == 0 {
+		return notHeldError("%s is not in the queue of %s", printable(c.waiter), printable(l.Name))
+	}
+	if !c.yes {
+		client, _ := core.ClientOf(c.waiter)
+		place := "is in the queue"
+		if i >= 0 {
+			place = fmt.Sprintf("is number %d of %d in the queue", i+1, int64(len(l.Queue))+l.MoreQueue)
+		}
+		fmt.Fprintf(s.err, "%s (%s) %s of %s.\n", printable(c.waiter), processOf(client, c.waiter), place, printable(l.Name))
+		err := ask(ctx, s, "If its process runs again, it queues up at the end. Drop it?", printable(c.waiter)+" is still in the queue")
+		if err != nil {
+			return err
+		}
+	}
+	locks, closeLocks, err := s.locks(rdb)
+	if err != nil {
+		return err
+	}
+	defer closeLocks()
+	dropped, err := locks.DropWaiter(ctx, l.Name, c.waiter)
+	a := dropAudit{time.Now().UTC(), l.Name, dropped, c.waiter, c.reason, operator(), rdb.String(), *l}
+	result := slog.Bool("dropped", dropped)
+	if err != nil {
+		result = slog.String("error", bare(err))
+	}
+	s.auditLog().Info("reqlock: unlock", "name", a.Name, result, "waiter", a.Waiter, "reason", a.Reason, "by", a.By, "redis", a.Redis)
+	switch {
+	case err != nil:
+		return err
+	case !dropped:
+		return notHeldError("%s has left the queue of %s meanwhile", printable(c.waiter), printable(l.Name))
+	case s.json:
+		return s.print(a)
+	}
+	fmt.Fprintf(s.out, "%s is dropped from the queue of %s\n", printable(c.waiter), printable(l.Name))
 	return nil
 }
 
@@ -206,16 +278,20 @@ func (c *unlock) missed(ctx context.Context, s *session, rdb *client, l *inspect
 // log writes the audit line to stderr, with --json as JSON. After an error the lock may be free or
 // not: the reply may be lost.
 func (c *unlock) log(s *session, a audit, err error) {
-	var h slog.Handler = slog.NewTextHandler(s.err, nil)
-	if s.json {
-		h = slog.NewJSONHandler(s.err, nil)
-	}
 	result := slog.Bool("freed", a.Freed)
 	if err != nil {
 		result = slog.String("error", bare(err))
 	}
-	slog.New(h).Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, result, "holders", strings.Join(a.Holders, " "),
+	s.auditLog().Info("reqlock: unlock", "name", a.Name, "kind", a.Lock.Kind, result, "holders", strings.Join(a.Holders, " "),
 		"taken", strings.Join(a.Taken, " "), "left", a.Left, "reason", a.Reason, "by", a.By, "redis", a.Redis)
+}
+
+// auditLog writes to stderr, with --json as JSON.
+func (s *session) auditLog() *slog.Logger {
+	if s.json {
+		return slog.New(slog.NewJSONHandler(s.err, nil))
+	}
+	return slog.New(slog.NewTextHandler(s.err, nil))
 }
 
 // operator returns who runs the program, as user@host.

@@ -28,6 +28,8 @@ type lines struct {
 	since time.Time
 	// allowed counts the lines since then.
 	allowed int
+	// last is when the latest event was, and began when the first of its series was.
+	last, began time.Time
 	// missed counts events without a line, since the last one that was allowed.
 	missed int
 }
@@ -40,22 +42,35 @@ func (l *Limit) Allow(key string) bool {
 
 // Count is Allow for a line about n events. total also counts the events since the last line that
 // was allowed.
-func (l *Limit) Count(key string, n int) (total int, ok bool) { return l.count(key, n, time.Now()) }
+func (l *Limit) Count(key string, n int) (total int, ok bool) {
+	total, _, ok = l.count(key, n, time.Now())
+	return total, ok
+}
 
-func (l *Limit) count(key string, n int, now time.Time) (total int, ok bool) {
+// Series is Count for one event. began is when the series of the event began, in which each follows
+// the one before within two Intervals.
+func (l *Limit) Series(key string) (total int, began time.Time, ok bool) {
+	return l.count(key, 1, time.Now())
+}
+
+func (l *Limit) count(key string, n int, now time.Time) (total int, began time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.linesLocked(key, now)
+	if now.Sub(k.last) >= 2*Interval {
+		k.began = now
+	}
+	k.last = now
 	k.missed += n
 	if now.Sub(k.since) >= Interval {
 		k.since, k.allowed = now, 0
 	}
 	if k.allowed >= max(l.Burst, 1) {
-		return 0, false
+		return 0, k.began, false
 	}
 	k.allowed++
 	total, k.missed = k.missed, 0
-	return total, true
+	return total, k.began, true
 }
 
 // linesLocked returns the lines of a key, and forgets keys that have not been used for long.

@@ -24,7 +24,7 @@ func TestOneLinePerKeyAndInterval(t *testing.T) {
 		{"b", Interval + 1, 2},
 		{"a", 2 * Interval, 1},
 	} {
-		total, ok := l.count(step.key, 1, begin.Add(step.after))
+		total, _, ok := l.count(step.key, 1, begin.Add(step.after))
 		if ok != (step.total > 0) || total != step.total {
 			t.Errorf("%s after %s: %d, %t, want %d", step.key, step.after, total, ok, step.total)
 		}
@@ -42,11 +42,11 @@ func TestBurst(t *testing.T) {
 	l := Limit{Burst: 3}
 	begin := time.Now()
 	for i := range 10 {
-		if _, ok := l.count("a", 1, begin); ok != (i < 3) {
+		if _, _, ok := l.count("a", 1, begin); ok != (i < 3) {
 			t.Errorf("line %d: %t", i, ok)
 		}
 	}
-	if total, ok := l.count("a", 5, begin.Add(Interval)); !ok || total != 12 {
+	if total, _, ok := l.count("a", 5, begin.Add(Interval)); !ok || total != 12 {
 		t.Errorf("after the interval: %d, %t, want the 7 that were missed and 5", total, ok)
 	}
 }
@@ -57,11 +57,28 @@ func TestKeysAreBounded(t *testing.T) {
 	var l Limit
 	begin, lines := time.Now(), 0
 	for i := range 100 * mostKeys {
-		if _, ok := l.count(fmt.Sprint(i), 1, begin); ok {
+		if _, _, ok := l.count(fmt.Sprint(i), 1, begin); ok {
 			lines++
 		}
 	}
 	if len(l.keys) > mostKeys+1 || lines > mostKeys+1 {
 		t.Errorf("%d keys are kept and %d lines logged, want %d at most", len(l.keys), lines, mostKeys+1)
+	}
+}
+
+// A series lasts for as long as its events follow each other, with a line or without.
+func TestSeries(t *testing.T) {
+	t.Parallel()
+	var l Limit
+	begin := time.Now()
+	for _, step := range []struct{ after, began time.Duration }{
+		{0, 0}, {Interval / 2, 0}, {2 * Interval, 0}, {4*Interval - 1, 0}, {6*Interval - 1, 6*Interval - 1}, {7 * Interval, 6*Interval - 1},
+	} {
+		if _, began, _ := l.count("a", 1, begin.Add(step.after)); !began.Equal(begin.Add(step.began)) {
+			t.Errorf("after %s: it began after %s, want %s", step.after, began.Sub(begin), step.began)
+		}
+	}
+	if total, began, ok := new(Limit).Series("a"); total != 1 || !ok || time.Since(began) > Interval {
+		t.Errorf("the first: %d, %s, %t", total, began, ok)
 	}
 }

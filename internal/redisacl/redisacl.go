@@ -30,13 +30,22 @@ type Denial struct {
 
 var deniedCommand = regexp.MustCompile(`'([a-z|]+)' command`)
 
+// CommandRule returns the rule that permits the command that an error denies. It is empty if the error
+// names none.
+func CommandRule(err error) string {
+	if command := deniedCommand.FindStringSubmatch(err.Error()); command != nil {
+		return "+" + command[1]
+	}
+	return ""
+}
+
 // Rule returns the rule that permits what was denied.
 func (d Denial) Rule() string {
 	text := d.Err.Error()
-	command := deniedCommand.FindStringSubmatch(text)
+	rule := CommandRule(d.Err)
 	switch {
-	case command != nil:
-		return "+" + command[1]
+	case rule != "":
+		return rule
 	case d.Key == "" || strings.Contains(text, "channel"):
 		return "&" + d.Channel
 	case d.InScript != "" && strings.Contains(text, "can't run this command"):

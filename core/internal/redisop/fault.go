@@ -1,6 +1,9 @@
 package redisop
 
-import "github.com/reqlock/reqlock/internal/redisclient"
+import (
+	"github.com/reqlock/reqlock/internal/redisacl"
+	"github.com/reqlock/reqlock/internal/redisclient"
+)
 
 // A Fault is a reason why locks fail that an operator can fix.
 type Fault struct {
@@ -29,7 +32,7 @@ var (
 	faultConnection = &Fault{
 		Class:     "connection",
 		Cause:     "the connection to Redis does not work",
-		Change:    "see the error",
+		Change:    "see the error, and run reqlock doctor",
 		blocksAll: true,
 	}
 	faultSilent = &Fault{
@@ -147,7 +150,7 @@ var (
 	faultPermission = &Fault{
 		Class:     "permission",
 		Cause:     "the Redis user lacks a permission",
-		Change:    "grant what docs/guides/operations.md lists under Access; Client.Ping says what is missing",
+		Change:    "grant what docs/guides/operations.md lists under Access; reqlock doctor, or Client.Ping, says what is missing",
 		Permanent: true,
 	}
 	faultOutOfMemory = &Fault{
@@ -177,7 +180,7 @@ var (
 	faultNoCommand = &Fault{
 		Class:     "no_command",
 		Cause:     "Redis lacks a command",
-		Change:    "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; Client.Ping says what is missing",
+		Change:    "use Redis 6.2 or newer, Valkey or KeyDB, without a proxy that blocks commands; reqlock doctor, or Client.Ping, says what is missing",
 		Permanent: true,
 	}
 	faultOneNode = &Fault{
@@ -196,9 +199,20 @@ var (
 	faultOther = &Fault{
 		Class:  "other",
 		Cause:  "Redis refuses a command",
-		Change: "see the error",
+		Change: "see the error, and run reqlock doctor",
 	}
 )
+
+// ChangeAfter says what to change after an error of this fault. It names the permission if Redis names
+// the command.
+func (f *Fault) ChangeAfter(err error) string {
+	if f == faultPermission {
+		if rule := redisacl.CommandRule(err); rule != "" {
+			return redisacl.User("<user>").Grant(rule) + "; docs/guides/operations.md lists what locks need under Access"
+		}
+	}
+	return f.Change
+}
 
 // Named reports whether the fault is more specific than that Redis refused a command.
 func (f *Fault) Named() bool { return f != faultOther }

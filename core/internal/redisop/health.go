@@ -86,7 +86,7 @@ func (h *health) fail(f *Fault, x *Op, err error) {
 	o.logged = o.logged || warn // the end of a fault is logged only if its beginning was
 	h.mu.Unlock()
 	if warn {
-		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.Change)
+		h.logger.Warn("reqlock: locks are failing", "cause", f.Cause, "error", err, "change", f.ChangeAfter(err))
 		if f == faultNoCommand && h.lacking != nil {
 			h.lacking(x.call.Key())
 		}
@@ -170,7 +170,7 @@ func (h *health) pubsubLost(err error) {
 	h.pubsubDown.Store(true)
 	change := []any{"error", err}
 	if f := FaultOf(err); f != nil {
-		change = append(change, slog.String("cause", f.Cause), slog.String("change", f.Change))
+		change = append(change, slog.String("cause", f.Cause), slog.String("change", f.ChangeAfter(err)))
 	}
 	h.logger.Warn("reqlock: pub/sub connection lost, waiters poll until it is back", change...)
 }

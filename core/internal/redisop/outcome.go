@@ -73,11 +73,11 @@ type FaultError struct {
 	Err error
 }
 
-func (e *FaultError) Error() string { return e.Cause + ": " + e.Err.Error() + " (" + e.Change + ")" }
+func (e *FaultError) Error() string { return e.Cause + ": " + e.Err.Error() + " (" + e.Remedy() + ")" }
 func (e *FaultError) Unwrap() error { return e.Err }
 
 // Remedy returns what to change.
-func (e *FaultError) Remedy() string { return e.Change }
+func (e *FaultError) Remedy() string { return e.ChangeAfter(e.Err) }
 
 // Is reports whether target is ErrMisconfigured or ErrReadOnly, and fits the fault.
 func (e *FaultError) Is(target error) bool {
