@@ -97,8 +97,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a message about ForceUnlock is a hint that the holder verifies",
 		File:    "core/verify.go",
-		Old:     "!there[2*i] && !there[2*i+1] && h.loseIfHeld(ErrLockLost)",
-		New:     "(!there[2*i] || !there[2*i+1] || i >= 0) && h.loseIfHeld(ErrLockLost)",
+		Old:     "!there[2*i] && !there[2*i+1] && h.loseIfHeld(cause)",
+		New:     "(!there[2*i] || !there[2*i+1] || i >= 0) && h.loseIfHeld(cause)",
 		Nets:    []string{"core TestInbox_MessagesAreHints"},
 	},
 	{
@@ -153,7 +153,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "ForceUnlock tells the holders of this client",
 		File:    "core/forceunlock.go",
-		Old:     "if h.lose(ErrLockLost) {",
+		Old:     "if h.lose(cause) {",
 		New:     "if h == nil {",
 		Nets:    []string{"core TestReadWrite_ForceUnlock", "core TestForceUnlock_WriterThatReads"},
 	},
@@ -267,8 +267,8 @@ var coreMutants = []Mutant{
 	{
 		Promise: "contexts end before ForceUnlock frees the lock",
 		File:    "core/forceunlock.go",
-		Old:     "\tlost := l.endHolds(fields)\n",
-		New:     "\tvar lost []string\n\tdefer l.endHolds(fields)\n",
+		Old:     "\tlost := l.endHolds(fields, forcingOf(ctx).cause())\n",
+		New:     "\tvar lost []string\n\tdefer l.endHolds(fields, forcingOf(ctx).cause())\n",
 		Nets:    []string{"core TestLoss_ContextsEndBeforeTheLockIsFreed"},
 	},
 	{
@@ -302,7 +302,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a renewal of a hold that is gone prolongs nothing",
 		File:    "core/renewal.go",
-		Old:     "\t\tcase h.handleMissing(holds[i], missing):\n\t\t\tverdicts[i] = watchdog.Gone\n",
+		Old:     "\t\tcase h.handleMissing(holds[i], c.inbox.cause(h.entry.key, missing)):\n\t\t\tverdicts[i] = watchdog.Gone\n",
 		New:     "\t\tcase missing != nil:\n\t\t\th.handleRenewed(x.Sent(), lease, holds[i], results[i])\n",
 		Nets:    []string{"core TestRenewal_ExpiredLock", "sim"},
 	},
