@@ -7,4 +7,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
+func TestMain(m *testing.M) {
+	RefusedAtOnce()
+	goleak.VerifyTestMain(redistest.Settled(m))
+}

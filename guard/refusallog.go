@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -11,8 +10,12 @@ import (
 	"github.com/reqlock/reqlock/internal/request"
 )
 
-// logRefusal logs that requests are refused, once a minute for each lock that is held, or for each
-// route if Redis is why.
+// refusedFor is how long requests have been refused when that is news. A request that comes twice is
+// none. Tests change it before they run.
+var refusedFor = loglimit.Interval
+
+// logRefusal logs that requests have been refused for a minute, and then once a minute, for each lock
+// that is held, or for each route if Redis is why.
 func (x *exchange) logRefusal(e *Error) {
 	if x.asked == nil {
 		return
@@ -21,30 +24,20 @@ func (x *exchange) logRefusal(e *Error) {
 	line := []any{"problem", short, "status", e.Status, "method", request.Method(x.r), "pattern", x.r.Pattern}
 	switch e.Type {
 	case ProblemLocked, ProblemWaitTimeout, ProblemLimit, ProblemQueueFull:
-		n, began, ok := x.g.refusals.Series(x.asked.Name())
+		n, began, ok := x.g.refusals.Series(x.asked.Name(), refusedFor)
 		if !ok {
 			return
 		}
 		line = append([]any{"lock", core.LogNameOf(x.asked), "requests", n, "since", began.Round(time.Millisecond)}, line...)
-		x.g.cfg.Logger.Log(x.r.Context(), heldLevel(time.Since(began)), "reqlock: requests are refused because the lock is held",
-			append(line, x.heldBy()...)...)
+		x.g.cfg.Logger.Warn("reqlock: requests are refused because the lock is held", append(line, x.heldBy()...)...)
 	case ProblemBackendUnavailable:
-		n, began, ok := x.g.refusals.Series(e.Type + " " + x.r.Pattern)
+		n, began, ok := x.g.refusals.Series(e.Type+" "+x.r.Pattern, refusedFor)
 		if !ok {
 			return
 		}
 		line = append(line, "requests", n, "since", began.Round(time.Millisecond), "error", e.Err)
 		x.g.cfg.Logger.Warn("reqlock: requests are refused because Redis does not give locks", append(line, "change", "run reqlock doctor")...)
 	}
-}
-
-// heldLevel returns the level of a line about a series of refusals. A request that comes twice is no
-// news, a lock that keeps requests out for a minute is.
-func heldLevel(since time.Duration) slog.Level {
-	if since < loglimit.Interval {
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
 }
 
 const (

@@ -43,25 +43,30 @@ func (l *Limit) Allow(key string) bool {
 // Count is Allow for a line about n events. total also counts the events since the last line that
 // was allowed.
 func (l *Limit) Count(key string, n int) (total int, ok bool) {
-	total, _, ok = l.count(key, n, time.Now())
+	total, _, ok = l.count(key, n, 0, time.Now())
 	return total, ok
 }
 
-// Series is Count for one event. began is when the series of the event began, in which each follows
-// the one before within two Intervals.
-func (l *Limit) Series(key string) (total int, began time.Time, ok bool) {
-	return l.count(key, 1, time.Now())
+// Series is Count for one event, without a line before the series of the event has lasted for a time.
+// began is when it began. In a series each event follows the one before within two Intervals.
+func (l *Limit) Series(key string, lasted time.Duration) (total int, began time.Time, ok bool) {
+	return l.count(key, 1, lasted, time.Now())
 }
 
-func (l *Limit) count(key string, n int, now time.Time) (total int, began time.Time, ok bool) {
+func (l *Limit) count(key string, n int, lasted time.Duration, now time.Time) (total int, began time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.linesLocked(key, now)
 	if now.Sub(k.last) >= 2*Interval {
-		k.began = now
+		if k.began = now; lasted > 0 {
+			k.missed = 0 // of a series that ended before
+		}
 	}
 	k.last = now
 	k.missed += n
+	if now.Sub(k.began) < lasted {
+		return 0, k.began, false
+	}
 	if now.Sub(k.since) >= Interval {
 		k.since, k.allowed = now, 0
 	}
@@ -79,7 +84,7 @@ func (l *Limit) linesLocked(key string, now time.Time) *lines {
 		return k
 	}
 	for old, k := range l.keys {
-		if now.Sub(k.since) >= 2*Interval {
+		if now.Sub(k.last) >= 2*Interval {
 			delete(l.keys, old)
 		}
 	}
