@@ -30,7 +30,14 @@ func TestStalled(t *testing.T) {
 	take(t, context.Background(), locks.FairLock("held"))
 	wait(t, locks.FairLock("held"))
 	eventually(t, rdb, "held", func(l *Lock) bool { return len(l.Queue) == 1 })
-	wait(t, locks.FairLock("stalled"))
+	next := make(chan *core.Lease, 1)
+	go func() {
+		lease, err := locks.FairLock("stalled").Acquire(context.Background(), core.AcquireOptions{WaitTime: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		next <- lease
+	}()
 	eventually(t, rdb, "stalled", func(l *Lock) bool { return len(l.Queue) == 2 })
 
 	listed, _, err := List(t.Context(), rdb, ListOptions{})
@@ -58,7 +65,12 @@ func TestStalled(t *testing.T) {
 		}
 	}
 	mustDo(t, rdb, "DEL", core.KeysOf("gone").Queue, core.KeysOf("gone").Deadlines)
-	if _, err := locks.DropWaiter(t.Context(), "stalled", head); err != nil {
-		t.Error(err)
+	if dropped, err := locks.DropWaiter(t.Context(), "stalled", head); err != nil || !dropped {
+		t.Errorf("DropWaiter: %v, %v", dropped, err)
+	}
+	if lease := <-next; lease != nil { // the next in the queue has its turn
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
 	}
 }
