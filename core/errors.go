@@ -78,8 +78,8 @@ var (
 	ErrReadOnly = redisop.ErrReadOnly
 )
 
-// errTooFew: SetPermits, or a later declaration, has left fewer permits than AcquireN takes. The callers
-// behind this one would wait for nothing.
+// errTooFew: SetPermits, or a later declaration, has left fewer permits than AcquireN takes. The
+// callers behind this one would wait for nothing.
 var errTooFew = fmt.Errorf("%w: the semaphore has fewer permits than the call takes", ErrInvalidOptions)
 
 // isLoss reports whether a lock that was held is lost.

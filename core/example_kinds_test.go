@@ -35,7 +35,7 @@ func ExampleDo() {
 	err := core.Do(ctx, locks.Lock("report"), core.AcquireOptions{WaitTime: time.Second}, func(ctx context.Context) error {
 		held, err := locks.Lock("report").IsHeld(ctx)
 		fmt.Println("held meanwhile:", held)
-		return err // of your work; ctx ends if the lock is lost
+		return err
 	})
 	locked, _ := locks.Lock("report").IsLocked(ctx)
 	fmt.Println("held afterwards:", locked, err)

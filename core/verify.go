@@ -23,8 +23,8 @@ func (n *names) hear(key string) (holds bool) {
 	return holds
 }
 
-// verify asks Redis which holds of a key it has, and ends the others with the cause. Only holds that were granted
-// before the question count: the reply says nothing about later ones.
+// verify asks Redis which holds of a key it has, and ends the others with the cause. Only holds that
+// were granted before the question count: the reply says nothing about later ones.
 func (n *names) verify(key string, cause error) {
 	for _, counted := range []bool{false, true} {
 		for some := range slices.Chunk(n.heldOf(key, counted), lua.MostPresent/2) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -244,7 +245,8 @@ func permissions(ctx context.Context, s *session, rdb *client, masters []server)
 		err = locks.Ping(bound)
 		warnings = locks.Warnings()
 	}
-	var general error // of no master in particular
+	// general is the error that no master in particular has.
+	var general error
 	failed := make(map[string]error)
 	for _, one := range partsOf(err) {
 		i := slices.IndexFunc(masters, func(m server) bool { return m.name != "" && strings.HasPrefix(bare(one), m.name+": ") })
@@ -303,29 +305,31 @@ func lockFault(where string, err error) finding {
 // countKeys adds to findings about memory that is nearly full how many keys are of locks: what fills a
 // server may be something else.
 func countKeys(ctx context.Context, s *session, rdb *client, masters []server, all []finding) {
+	bound, cancel := s.bound(ctx)
+	defer cancel()
+	ours := sync.OnceValues(func() (string, error) {
+		names, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: mostRead, Free: true})
+		most := ""
+		if more {
+			most = "more than "
+		}
+		return fmt.Sprintf("%s%d names of locks, records and counters", most, len(names)), err
+	})
 	for _, m := range masters {
 		i := slices.IndexFunc(all, func(f finding) bool { return f.Check == "memory" && f.Server == m.name && f.Status != ok })
 		if i < 0 {
 			continue
 		}
-		bound, cancel := s.bound(ctx)
-		defer cancel()
 		keys, err := m.DBSize(bound).Result()
 		if err != nil {
 			continue
 		}
-		ours, more, err := inspect.List(bound, rdb.UniversalClient, inspect.ListOptions{Limit: mostRead, Free: true})
-		if err != nil {
-			continue
+		if names, err := ours(); err == nil {
+			all[i].Finding += fmt.Sprintf("; %s, and %s", count(keys, "key"), names)
+			if m.name != "" {
+				all[i].Finding += " in the cluster"
+			}
 		}
-		of, most := "names of locks, records and counters", ""
-		if m.name != "" {
-			of += " in the cluster"
-		}
-		if more {
-			most = "more than "
-		}
-		all[i].Finding += fmt.Sprintf("; %s, and %s%d %s", count(keys, "key"), most, len(ours), of)
 	}
 }
 

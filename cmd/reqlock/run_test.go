@@ -36,7 +36,8 @@ func beChild(args []string) {
 	case "ignored":
 		fmt.Println(signal.Ignored(syscall.SIGHUP), signal.Ignored(syscall.SIGTERM))
 		os.Exit(0)
-	case "family": // a child of its own, with the same output
+	case "family":
+		// It starts a child, which has the same output.
 		child := exec.Command(os.Args[0], "stubborn")
 		child.Stdin, child.Stdout, child.Stderr = os.Stdin, os.Stdout, os.Stderr
 		_ = child.Run()
