@@ -360,8 +360,9 @@ func limitInsideLock(fx *fixture) {
 	fx.forgetLimits(limitName)
 	pending, inside := s.fill(g)
 	both := s.startGet("/both/" + key)
-	fx.eventually("it waits for a permit", func() bool { return fx.locks.Stats().Waiting == 1 })
-	fx.wantHeld(lockName)
+	fx.eventually("it has the lock, and waits for a permit", func() bool { // Waiting counts first attempts, too
+		return len(fx.holds(lockName)) == 1 && fx.locks.Stats().Waiting == 1
+	})
 	s.get("/both/"+key).wantProblem(fx, 409, "locked", "1")
 	inside[0].finish()
 	last := g.nextRun()
