@@ -38,6 +38,20 @@ func eventuallyAnswered(t testing.TB, c *Client) {
 	})
 }
 
+// stopVerifying keeps a client from asking Redis, when its inbox is confirmed, which holds it has.
+func stopVerifying(t testing.TB, c *Client) {
+	t.Helper()
+	eventually(t, "the last answer", func() bool {
+		c.inbox.mu.Lock()
+		defer c.inbox.mu.Unlock()
+		if len(c.inbox.asking) > 0 {
+			return false
+		}
+		c.inbox.asking[question{all: true}] = false // as if that question were under way
+		return true
+	})
+}
+
 // ForceUnlock ends the leases of every kind in another client at once, with a LeaseTime, too: long
 // before a renewal or the deadline would.
 func TestForceUnlock_ReachesOtherClientsAtOnce(t *testing.T) {
