@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(withServer{m})
+	goleak.VerifyTestMain(redistest.Settled(withServer{m}))
 }
 
 // withServer runs the tests with a Redis, and stops it before the check for leaked goroutines.

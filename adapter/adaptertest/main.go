@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 
@@ -34,7 +35,8 @@ func Main(m *testing.M, adapters ...Adapter) {
 			os.Exit(2)
 		}
 	}
-	goleak.VerifyTestMain(m, ignored(adapters...)...)
+	kept := ignored(adapters...)
+	goleak.VerifyTestMain(redistest.Settled(m, kept...), kept...)
 }
 
 // ignored returns the goroutines that frameworks keep.

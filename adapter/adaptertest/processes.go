@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
-	"go.uber.org/goleak"
 )
 
 var processes = []scenario{
@@ -68,7 +68,7 @@ func serverProcess(a Adapter, redisAddr string, input io.Reader, output io.Write
 		return err
 	}
 	_ = rdb.Close()
-	return goleak.Find(ignored(a)...)
+	return redistest.Leaks(ignored(a)...)
 }
 
 // The Redis keys that the handlers of all processes share.

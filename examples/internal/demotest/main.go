@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 
@@ -26,7 +27,7 @@ func Main(m *testing.M, flags ...string) {
 		fmt.Fprintln(os.Stderr, "building the example:", err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(redistest.Settled(m), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
 	}))

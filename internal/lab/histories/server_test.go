@@ -21,9 +21,9 @@ import (
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/keyfuncs"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
-	"go.uber.org/goleak"
 )
 
 // serverVariable has the address of Redis, and makes the test binary a server of the soak.
@@ -302,5 +302,5 @@ func runServer(addr string, in io.Reader, out io.Writer) error {
 	if err := lines.Encode(s.sample()); err != nil {
 		return err
 	}
-	return goleak.Find()
+	return redistest.Leaks()
 }

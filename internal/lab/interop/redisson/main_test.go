@@ -7,10 +7,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withMatrices{m}) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(withMatrices{m})) }
 
 // withMatrices prints the matrices after the tests.
 type withMatrices struct{ *testing.M }
