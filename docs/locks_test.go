@@ -56,7 +56,7 @@ func TestWaitOrRefuse(t *testing.T) {
 	}
 }
 
-// docs/guides/several-keys.md
+// docs/guides/keys.md
 func TestReadersAndWriters(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)
