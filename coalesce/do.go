@@ -25,7 +25,7 @@ func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options
 		return result, false, err
 	}
 	opts = opts.withDefaults()
-	lease, record, err := locks.Once(key).Acquire(ctx, core.AcquireOptions{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
+	r, record, err := enter(ctx, locks, key, opts)
 	switch {
 	case err != nil && opts.FailOpen && ctx.Err() == nil && unavailable(err):
 		result, err = fn(ctx)
@@ -35,10 +35,11 @@ func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options
 	case record != nil:
 		return result, true, read(opts.Codec, record, &result)
 	}
-	r := run{lease: lease, opts: opts}
 	defer r.end(ctx)
-	own, unbind := lease.Bind(context.WithoutCancel(ctx))
+	own, unbind := r.lease.Bind(context.WithoutCancel(ctx))
 	defer unbind()
+	// When the lease is lost, another caller runs, even while fn still does.
+	defer context.AfterFunc(own, r.lead.cede)()
 	result, err = fn(own)
 	if err != nil && errors.Is(err, own.Err()) {
 		err = fmt.Errorf("%w: %w", err, context.Cause(own))

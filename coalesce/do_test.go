@@ -75,10 +75,22 @@ func (c *crowd[T]) gather(waiting int) {
 	eventually(c.t, fmt.Sprint(waiting, " callers wait"), func() bool {
 		n := 0
 		for _, locks := range c.clients {
-			n += locks.Stats().Waiting
+			n += locks.Stats().Waiting + waitingWith(locks)
 		}
 		return n == waiting
 	})
+}
+
+// waitingWith returns how many callers of a client wait in memory.
+func waitingWith(locks *core.Client) (n int) {
+	flights.mu.Lock()
+	defer flights.mu.Unlock()
+	for key, f := range flights.byKey {
+		if key.locks == locks {
+			n += f.waiting
+		}
+	}
+	return n
 }
 
 func (c *crowd[T]) finish(result T, err error) { c.ends <- func() (T, error) { return result, err } }
@@ -340,7 +352,7 @@ func TestDo_Invalid(t *testing.T) {
 		"a long Keep":        {"a", Options{Keep: 2 * time.Hour}, ErrInvalidOptions},
 		"a short ErrorFor":   {"a", Options{ErrorFor: 1}, ErrInvalidOptions},
 		"a long ErrorFor":    {"a", Options{ErrorFor: 2 * time.Hour}, ErrInvalidOptions},
-		"a negative lease":   {"a", Options{LeaseTime: -1}, core.ErrInvalidOptions},
+		"a negative lease":   {"a", Options{LeaseTime: -1}, ErrInvalidOptions},
 		"even with FailOpen": {"", Options{FailOpen: true}, core.ErrInvalidName},
 	} {
 		_, _, err := Do(bg, locks, test.key, test.opts, func(context.Context) (int, error) { t.Error(name, "ran"); return 0, nil })

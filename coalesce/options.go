@@ -52,6 +52,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("%w: WaitTime is %s; use 0 for %s, a time, or core.WaitForever", ErrInvalidOptions, o.WaitTime, defaultWaitTime)
 	case o.WaitTime == core.WaitForever && o.FailOpen:
 		return fmt.Errorf("%w: with core.WaitForever a caller waits while Redis is unavailable, and with FailOpen it runs; choose one", ErrInvalidOptions)
+	case o.LeaseTime != 0 && o.LeaseTime < time.Millisecond:
+		return fmt.Errorf("%w: LeaseTime is %s; use 0 for the watchdog, or at least 1ms", ErrInvalidOptions, o.LeaseTime)
 	case o.Keep != 0 && o.Keep < time.Millisecond || o.Keep > mostKeep:
 		return fmt.Errorf("%w: Keep is %s; use 0 for %s, or 1ms to %s", ErrInvalidOptions, o.Keep, defaultKeep, mostKeep)
 	case o.ErrorFor > 0 && o.ErrorFor < time.Millisecond || o.ErrorFor > mostKeep:
