@@ -9,12 +9,13 @@ import (
 )
 
 // Do runs fn, or waits for another caller with the same key that runs, in this process or another, and
-// returns its result. shared is true if another caller has run. Each caller gets a value of its own,
-// decoded from one record, so it may change it.
+// returns its result. shared is true if another caller has run. Each caller gets a value that no other
+// caller can change, decoded from one record.
 //
-// The key is the name of a core.Once. The errors of its Acquire are returned as they are, such as
-// core.ErrNotAcquired when WaitTime is over, and the error of ctx. The error of fn is returned to the
-// caller that ran, and an *Error with its text to the others.
+// The key is the name of a core.Once. Of the callers in this process, one asks Redis, and the others
+// wait for it in memory. The errors of Acquire are returned as they are, such as core.ErrNotAcquired
+// when WaitTime is over, and the error of ctx. If Redis fails, all who wait get that error. The error of
+// fn is returned to the caller that ran, and an *Error with its text to the others.
 //
 // The context of fn has the values of ctx. It ends when the lock is lost or LeaseTime is over, but not
 // when ctx ends, because others may wait for the result. So Do of the caller that runs returns when fn
@@ -25,15 +26,16 @@ func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options
 		return result, false, err
 	}
 	opts = opts.withDefaults()
-	r, record, err := enter(ctx, locks, key, opts)
+	r, o, err := enter(ctx, locks, key, opts)
 	switch {
-	case err != nil && opts.FailOpen && ctx.Err() == nil && unavailable(err):
+	case err != nil && opts.FailOpen && watched(ctx).Err() == nil && unavailable(err):
 		result, err = fn(ctx)
 		return result, false, err
 	case err != nil:
 		return result, false, err
-	case record != nil:
-		return result, true, read(opts.Codec, record, &result)
+	case o != nil:
+		result, err = read[T](opts.Codec, o)
+		return result, true, err
 	}
 	defer r.end(ctx)
 	own, unbind := r.lease.Bind(context.WithoutCancel(ctx))

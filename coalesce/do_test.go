@@ -236,12 +236,12 @@ func TestDo_CallerLeaves(t *testing.T) {
 	c.begin(ctx, 0, Options{})
 	c.call(bg, 1, Options{})
 	c.gather(1)
-	waiting, leaveToo := context.WithCancel(bg)
+	waiting, leaveToo := context.WithCancelCause(bg)
 	c.call(waiting, 1, Options{})
 	c.gather(2)
 	leave()
-	leaveToo()
-	if a := c.answer(); !errors.Is(a.err, context.Canceled) {
+	leaveToo(errBroken)
+	if a := c.answer(); !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, errBroken) || !errors.Is(a.err, core.ErrStillHeld) {
 		t.Errorf("the caller that waits: %+v, %v", a, a.err)
 	}
 	c.finish(5, nil)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/ctxvalue"
 )
 
 // A flight is the callers of one key in this process. One of them leads: it asks Redis, and runs or
@@ -22,10 +21,9 @@ type flight struct {
 	// lead holds the lead from the moment a leader cedes it until a caller that waits takes it.
 	lead chan struct{}
 
-	// landed is closed when there is an outcome: a record, or an error that concerns all who wait.
-	landed chan struct{}
-	record []byte
-	err    error
+	// landed is closed when there is an outcome.
+	landed  chan struct{}
+	outcome *outcome
 }
 
 // A flightKey says which callers share a flight. Those that wait for ever outlast an outage of Redis,
@@ -66,11 +64,6 @@ func join(key flightKey) (f *flight, leads *lead) {
 
 // await waits for the outcome, or for the lead. Without either it returns why it waits no longer.
 func (f *flight) await(ctx context.Context, waitTime time.Duration) (leads *lead, err error) {
-	if ctx.Done() == nil {
-		if other := ctxvalue.Behind(ctx); other != nil {
-			ctx = other // It is that of a framework, which itself never ends.
-		}
-	}
 	var over <-chan time.Time
 	if waitTime != core.WaitForever {
 		alarm := time.NewTimer(waitTime)
@@ -84,7 +77,7 @@ func (f *flight) await(ctx context.Context, waitTime time.Duration) (leads *lead
 		return f.take(), nil
 	case <-ctx.Done():
 		f.leave()
-		return nil, fmt.Errorf("reqlock: coalesce: another caller of this process still runs or asks Redis: %w", context.Cause(ctx))
+		return nil, fmt.Errorf("%w: %w", core.ErrStillHeld, ended(ctx))
 	case <-over:
 		f.leave()
 		return nil, &core.NotAcquiredError{Name: f.key.key, Waited: waitTime}
@@ -115,8 +108,9 @@ func (f *flight) forgetLocked() {
 	}
 }
 
-// land gives all who wait the outcome. Callers that come later have a new flight.
-func (l *lead) land(record []byte, err error) {
+// land gives all who wait the outcome. Callers that come later have a new flight. A lead that has
+// ended does nothing.
+func (l *lead) land(o *outcome) {
 	flights.mu.Lock()
 	defer flights.mu.Unlock()
 	if l.ended {
@@ -124,7 +118,7 @@ func (l *lead) land(record []byte, err error) {
 	}
 	l.ended = true
 	delete(flights.byKey, l.of.key)
-	l.of.record, l.of.err = record, err
+	l.of.outcome = o
 	close(l.of.landed)
 }
 
@@ -141,4 +135,13 @@ func (l *lead) cede() {
 		l.of.lead <- struct{}{} // Only a leader sends, so there is room.
 	}
 	l.of.forgetLocked()
+}
+
+// ended returns the error of a context that has ended, with its cause.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }

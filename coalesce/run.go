@@ -52,7 +52,7 @@ func (r *run) end(ctx context.Context) {
 		return
 	}
 	if r.lease.Err() == nil {
-		r.lead.land(r.record, nil)
+		r.lead.land(&outcome{record: r.record})
 	}
 	_ = r.lease.ReleaseWith(ctx, r.record, r.ttl)
 }
