@@ -218,7 +218,7 @@ func TestDo_Nested(t *testing.T) {
 	locks := newLocks(t, redistest.Start(t))
 	for name, ctx := range map[string]context.Context{"a context": bg, "an owner": core.WithOwner(bg)} {
 		result, shared, err := Do(ctx, locks, name, Options{}, func(ctx context.Context) (int, error) {
-			inner, shared, err := Do(ctx, locks, name, Options{WaitTime: patience}, func(context.Context) (int, error) { return 1, nil })
+			inner, shared, err := Do(ctx, locks, name, Options{WaitTime: 5 * time.Second}, func(context.Context) (int, error) { return 1, nil })
 			if shared || err != nil {
 				t.Errorf("%s: %v, %v", name, shared, err)
 			}
@@ -230,17 +230,52 @@ func TestDo_Nested(t *testing.T) {
 	}
 }
 
-// A fault of Redis is told to all who wait for the caller that has met it. With FailOpen each runs.
-func TestDo_OutageForAll(t *testing.T) {
-	t.Parallel()
+// newHeld returns locks on a server, and a rule that holds the first command for the report.
+func newHeld(t *testing.T) (*redistest.Server, *core.Client, *redistest.Rule) {
 	s := redistest.Start(t)
 	proxy := s.Proxy(t)
 	locks, err := core.New(proxy.Client(t), core.Options{CommandTimeout: time.Second, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = locks.Close(bg) })
-	asks := proxy.OnMatch(1, func(args []string) bool { return len(args) > 3 && args[3] == "report" }, redistest.HoldRequest)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(bg, patience)
+		defer cancel()
+		if err := locks.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, locks, proxy.OnMatch(1, func(args []string) bool { return len(args) > 3 && args[3] == "report" }, redistest.HoldRequest)
+}
+
+// If the caller that asks Redis leaves before it has a reply, another one asks, too.
+func TestDo_LeaderLeavesEarly(t *testing.T) {
+	t.Parallel()
+	_, locks, asks := newHeld(t)
+	answers := make(chan answer[int], 2)
+	call := func(ctx context.Context) {
+		result, shared, err := Do(ctx, locks, "report", Options{}, func(context.Context) (int, error) { return 1, nil })
+		answers <- answer[int]{result, shared, err}
+	}
+	ctx, leave := context.WithCancel(bg)
+	go call(ctx)
+	receive(t, "the command", asks.Hit())
+	go call(bg)
+	eventually(t, "a caller waits", func() bool { return waitingWith(locks) == 1 })
+	leave()
+	if a := receive(t, "the one that leaves", answers); !errors.Is(a.err, context.Canceled) {
+		t.Errorf("the one that leaves: %+v", a)
+	}
+	asks.Release()
+	if a := receive(t, "the other", answers); a.result != 1 || a.err != nil {
+		t.Errorf("the other: %+v", a)
+	}
+}
+
+// A fault of Redis is told to all who wait for the caller that has met it. With FailOpen each runs.
+func TestDo_OutageForAll(t *testing.T) {
+	t.Parallel()
+	s, locks, asks := newHeld(t)
 	answers := make(chan answer[int], 20)
 	call := func(opts Options) {
 		result, shared, err := Do(bg, locks, "report", opts, func(context.Context) (int, error) { return 1, nil })
