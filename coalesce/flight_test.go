@@ -68,20 +68,20 @@ func TestFlight_Forgotten(t *testing.T) {
 	}
 }
 
-// Callers of one process send as much as one of them, even if they find the record of another process.
+// However many callers a process has, one of them waits for the record of another process.
 func TestDo_OneAsks(t *testing.T) {
 	t.Parallel()
 	c := newCrowd[int](t, 2)
 	c.begin(bg, 0, Options{})
-	for range 255 {
+	for range 1999 {
 		c.call(bg, 1, Options{})
 	}
-	c.gather(255)
+	c.gather(1999)
 	if n := c.clients[1].Stats().Waiting; n != 1 {
 		t.Errorf("%d callers wait for Redis, want 1", n)
 	}
 	c.finish(7, nil)
-	for range 256 {
+	for range 2000 {
 		if a := c.answer(); a.err != nil || a.result != 7 {
 			t.Errorf("%+v", a)
 		}

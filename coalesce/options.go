@@ -21,9 +21,9 @@ type Options struct {
 	// waiting for core.Options.WatchdogTimeout.
 	LeaseTime time.Duration
 	// Keep is how long a result is in Redis when the run has ended. Callers that come meanwhile get
-	// it, too, so a result may be older than the call by that much. At least 1ms and at most an hour.
-	// With less than a second or so, a caller that waits in a slow process may come too late for it,
-	// and runs. 0: 2s.
+	// it, too, so a result may be older than the call by that much and a round trip. At least 1ms and
+	// at most an hour. With less than a second or so, a caller that waits in a slow process may come
+	// too late for it, and runs. 0: 2s.
 	Keep time.Duration
 	// ErrorFor is the same for the error of a run: without it, a thousand callers would fail one after
 	// another. They get an *Error. Negative: an error is not shared, and the next caller runs. 0: 1s.
