@@ -147,7 +147,7 @@ func documents(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := make(map[string]string)
-	for _, path := range append(paths, "README.md", "docs/README.md", "adapter/README.md", "wasm/ABI.md", "wasm/HOST.md", "wasm/LANGUAGES.md") {
+	for _, path := range append(paths, "README.md", "docs/README.md", "adapter/README.md", "adapter/CONFORMANCE.md", "wasm/ABI.md", "wasm/HOST.md", "wasm/LANGUAGES.md") {
 		texts[path] = read(t, path)
 	}
 	return texts

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-var write = flag.Bool("write", false, "rewrite the list of docs/reference/conformance.md")
+var write = flag.Bool("write", false, "rewrite the list of adapter/CONFORMANCE.md")
 
-// docs/reference/conformance.md lists the tests that do not hold in every host. The suite itself
+// adapter/CONFORMANCE.md lists the tests that do not hold in every host. The suite itself
 // makes the list true: a test that is no exception fails there if it does not hold.
 func TestDocument(t *testing.T) {
 	t.Parallel()
-	const path, mark = "../../docs/reference/conformance.md", "<!-- the list: go test ./adapter/adaptertest -run TestDocument -write -->\n"
+	const path, mark = "../CONFORMANCE.md", "<!-- the list: go test ./adapter/adaptertest -run TestDocument -write -->\n"
 	document, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

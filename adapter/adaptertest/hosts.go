@@ -1,7 +1,7 @@
 package adaptertest
 
 // A Host is a framework or router that reqlock itself runs in: its adapter passes this suite. Its
-// exceptions are listed in docs/reference/conformance.md.
+// exceptions are listed in adapter/CONFORMANCE.md.
 type Host struct {
 	// Name is the adapter's.
 	Name string
