@@ -138,7 +138,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// docs/inside/how-it-works.md
+// docs/guides/operations.md
 func TestIdentitySuffix(t *testing.T) {
 	t.Parallel()
 
@@ -148,7 +148,7 @@ func TestIdentitySuffix(t *testing.T) {
 	})
 
 	if got := rdb.Options().IdentitySuffix; got != "reqlock-0.2.0" {
-		t.Errorf("the identity is %q: correct docs/inside/how-it-works.md", got)
+		t.Errorf("the identity is %q: correct docs/guides/operations.md", got)
 	}
 	if err := rdb.Close(); err != nil {
 		t.Error(err)
