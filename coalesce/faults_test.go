@@ -156,17 +156,22 @@ func TestDo_Faults(t *testing.T) {
 					select {
 					case <-s.stop:
 						return
-					default:
+					case <-time.After(time.Duration(random.IntN(2000)) * time.Microsecond):
 						s.call(process, fmt.Sprint(process, ".", caller, ".", n), random)
 					}
 				}
 			})
 		}
 	}
+	// If what must happen does not, the history may say why.
 	more := func(what string, of *int, n int) {
 		t.Helper()
 		before := s.count(of)
-		eventually(t, fmt.Sprint(n, " more ", what), func() bool { return s.count(of) >= before+n })
+		for end := time.Now().Add(patience); s.count(of) < before+n && !t.Failed(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("timed out waiting for %d more %s", n, what)
+			}
+		}
 	}
 	for _, fault := range []struct{ begin, end func() }{
 		{func() { server.Freeze(t) }, func() { server.Thaw(t) }},

@@ -6,14 +6,15 @@ var coalesceMutants = []Mutant{
 		Promise: "callers of one process get only answers of runs that overlapped their wait",
 		File:    "coalesce/flight.go",
 		Old:     "\tdelete(flights.byKey, l.of.key)\n\tl.of.outcome = o\n",
-		New:     "\tl.of.outcome = o\n",
-		Nets:    []string{"coalesce TestDo_Faults"},
+		New: "\ttime.AfterFunc(100*time.Millisecond, func() {\n\t\tflights.mu.Lock()\n\t\tdefer flights.mu.Unlock()\n\t\tif flights.byKey[l.of.key] == l.of {\n" +
+			"\t\t\tdelete(flights.byKey, l.of.key)\n\t\t}\n\t})\n\tl.of.outcome = o\n",
+		Nets: []string{"coalesce TestDo_Faults"},
 	},
 	{
 		Promise: "callers of other processes get only answers of runs whose time is not over",
 		File:    "coalesce/run.go",
 		Old:     "_ = r.lease.ReleaseWith(ctx, r.record, r.ttl)",
-		New:     "_ = r.lease.ReleaseWith(ctx, r.record, r.ttl*1000)",
+		New:     "_ = r.lease.ReleaseWith(ctx, r.record, r.ttl+3*time.Second)",
 		Nets:    []string{"coalesce TestDo_Faults"},
 	},
 	{
