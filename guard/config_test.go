@@ -45,6 +45,8 @@ func TestValidate_Refuses(t *testing.T) {
 		"WaitTime":             {func(c *Config) { c.WaitTime = -time.Second }, "WaitTime is -1s"},
 		"LeaseTime":            {func(c *Config) { c.LeaseTime = -time.Second }, "LeaseTime is -1s"},
 		"short LeaseTime":      {func(c *Config) { c.LeaseTime = time.Microsecond }, "LeaseTime is 1µs"},
+		"WaitTime, no unit":    {func(c *Config) { c.WaitTime = 5 }, "WaitTime is 5ns; use 0 for 409 at once, or at least 1ms"},
+		"MaxHold, no unit":     {func(c *Config) { c.MaxHold = 30 }, "MaxHold is 30ns; use 0 for no end, or at least 1ms"},
 		"MaxHold":              {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
 		"MaxWaiters":           {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
 		"BufferBody":           {func(c *Config) { c.BufferBody = -1 }, "BufferBody is -1"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -41,21 +42,24 @@ func Parse(file string, src []byte, opts Options) ([]Row, error) {
 		var mistake *Error
 		if errors.As(err, &mistake) {
 			mistake.File = file
+			if ext := strings.ToLower(filepath.Ext(file)); opts.Format == nil && (ext == ".yaml" || ext == ".yml") {
+				mistake.Text += "; for YAML, set Options.Format to yaml.Format of package guard/routes/yaml"
+			}
 		}
 		return nil, err
 	}
 	table := &Table{}
 	mistakes := readObject("the file", tableFields, table, node)
-	var rows []Row
-	if len(mistakes) == 0 {
-		rows, mistakes = rowsOf(table, opts)
-	}
+	rows, wrong := rowsOf(table, opts)
 	var all []error
-	for _, mistake := range sorted(mistakes) {
+	for _, mistake := range sorted(append(mistakes, wrong...)) {
 		mistake.File = file
 		all = append(all, mistake)
 	}
-	return rows, errors.Join(all...)
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
+	}
+	return rows, nil
 }
 
 func rowsOf(table *Table, opts Options) (rows []Row, mistakes []*Error) {

@@ -114,13 +114,18 @@ func lockFields[T any](lock func(*T) *Lock) []field[T] {
 	}
 }
 
+// readRoutes reads the routes without a mistake into t. What is wrong with the others would follow
+// from their mistakes.
 func readRoutes(t *Table, n *Node) (mistakes []*Error) {
 	if n.Kind != List {
 		return []*Error{wrongKind("routes", n, "a list of routes")}
 	}
 	for _, item := range n.Items {
 		route := Route{Place: item.Place}
-		mistakes = append(mistakes, readObject("a route", routeFields, &route, item)...)
+		if wrong := readObject("a route", routeFields, &route, item); len(wrong) > 0 {
+			mistakes = append(mistakes, wrong...)
+			continue
+		}
 		t.Routes = append(t.Routes, route)
 	}
 	return mistakes
