@@ -35,6 +35,12 @@ var (
 		Change:    "see the error, and run reqlock doctor",
 		blocksAll: true,
 	}
+	faultForeign = &Fault{
+		Class:     "connection",
+		Cause:     "what answers is not Redis",
+		Change:    "correct the host and the port of the Redis client",
+		blocksAll: true,
+	}
 	faultSilent = &Fault{
 		Class:     "silent",
 		Cause:     "Redis does not answer in time",
