@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(text), "\n| `WaitTime` | `time.Duration` | How long a request waits for a held lock, at least 1ms. 0: it gets 409 at once. |\n") {
+	if !strings.Contains(string(text), "\n| `WaitTime` | `time.Duration` | How long a request waits for a held lock. 0: it gets 409 at once. |\n") {
 		t.Errorf("no row of guard.Config.WaitTime:\n%s", text)
 	}
 	if err := os.WriteFile(document, append(text, "more"...), 0o600); err != nil {
