@@ -183,6 +183,11 @@ var (
 		Change: "check the replicas, or lower min-replicas-to-write of Redis",
 		Heals:  true,
 	}
+	faultTooFewAcks = &Fault{
+		Class:  "too_few_acks",
+		Cause:  "too few replicas confirm the locks",
+		Change: "check the replicas (INFO replication), or lower core.Options.ReplicaAcks",
+	}
 	faultNoCommand = &Fault{
 		Class:     "no_command",
 		Cause:     "Redis lacks a command",
