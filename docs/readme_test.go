@@ -145,18 +145,19 @@ func Example_redisson() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := context.Background()
+	ctx, mux := context.Background(), http.NewServeMux()
 	defer locks.Close(ctx)
-
-	shared := httplock.New(locks, httplock.Config{
-		Key:  keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
-		Name: guard.Exact, // order:42, as in redisson.getLock("order:42")
+	pay := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		fmt.Println(rdb.Type(ctx, "order:42").Val(), rdb.HVals(ctx, "order:42").Val())
 	})
 
-	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}/pay", shared(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		fmt.Println(rdb.Type(ctx, "order:42").Val(), rdb.HVals(ctx, "order:42").Val())
-	})))
+	shared := httplock.New(locks, httplock.Config{
+		Key:      keyfuncs.Prefix("order:", keyfuncs.PathValue("id")),
+		Name:     guard.Exact,     // order:42, as in redisson.getLock("order:42")
+		WaitTime: 2 * time.Second, // as in tryLock(2, TimeUnit.SECONDS)
+	})
+	mux.Handle("POST /orders/{id}/pay", shared(pay))
+
 	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42/pay", nil))
 	// Output: hash [1]
 }

@@ -17,7 +17,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// The handlers of docs/guides/frameworks.md that release the lock early, and the functions they
+// The handlers of docs/guides/waiting.md that release the lock early, and the functions they
 // call. They report the state of the lock through the context.
 
 type locksKey struct{}
