@@ -78,7 +78,8 @@ type Config struct {
 	// Limit, the key begins with %limit:N:, such as %limit:5:order:42, which the key of a lock never
 	// does. So a lock and a limit of the same key have two names.
 	Name func(key string) string
-	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s.
+	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s. Less than 1ms is
+	// refused.
 	RetryAfter time.Duration
 	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and
 	// Access-Control-Request-Method) without a lock. Set it only if a CORS middleware inside the

@@ -50,6 +50,7 @@ func TestValidate_Refuses(t *testing.T) {
 		"MaxHold":              {func(c *Config) { c.MaxHold = -1 }, "MaxHold is -1ns"},
 		"MaxWaiters":           {func(c *Config) { c.MaxWaiters = -2 }, "MaxWaiters is -2"},
 		"BufferBody":           {func(c *Config) { c.BufferBody = -1 }, "BufferBody is -1"},
+		"RetryAfter, no unit":  {func(c *Config) { c.RetryAfter = 5 }, "RetryAfter is 5ns; use 0 for 1s, or at least 1ms"},
 		"RetryAfter":           {func(c *Config) { c.RetryAfter = -1 }, "RetryAfter is -1ns"},
 		"no such Mode":         {func(c *Config) { c.Mode = 99 }, "Mode is 99"},
 		"Mode below":           {func(c *Config) { c.Mode = -1 }, "Mode is -1"},

@@ -33,7 +33,7 @@ func TestLog_OneLineForManyRequests(t *testing.T) {
 		text string
 	}{
 		"Redis is down":            {keyfuncs.Const("a"), "runs without a lock"},
-		"a key function fails":     {func(*http.Request) (string, error) { return "", errors.New("broken") }, "a key function failed"},
+		"a key function fails":     {func(*http.Request) (string, error) { return "", errors.New("broken") }, `a key function failed, the request gets 400" error=broken change="wrap keyfuncs.`},
 		"a guard is misconfigured": {func(*http.Request) (string, error) { return "", keyfuncs.ErrNoRoute }, "guard is misconfigured"},
 	} {
 		t.Run(name, func(t *testing.T) {
