@@ -12,6 +12,7 @@ type Table struct {
 // no lock. docs/guides/config.md describes the fields.
 type Route struct {
 	Place `json:"-"`
+	wrong bool // A field has a mistake.
 
 	Method  string `json:"method,omitempty"` // "": all; GET counts for HEAD as well
 	Pattern string `json:"pattern"`
@@ -114,18 +115,15 @@ func lockFields[T any](lock func(*T) *Lock) []field[T] {
 	}
 }
 
-// readRoutes reads the routes without a mistake into t. What is wrong with the others would follow
-// from their mistakes.
 func readRoutes(t *Table, n *Node) (mistakes []*Error) {
 	if n.Kind != List {
 		return []*Error{wrongKind("routes", n, "a list of routes")}
 	}
 	for _, item := range n.Items {
 		route := Route{Place: item.Place}
-		if wrong := readObject("a route", routeFields, &route, item); len(wrong) > 0 {
-			mistakes = append(mistakes, wrong...)
-			continue
-		}
+		wrong := readObject("a route", routeFields, &route, item)
+		route.wrong = len(wrong) > 0
+		mistakes = append(mistakes, wrong...)
 		t.Routes = append(t.Routes, route)
 	}
 	return mistakes
