@@ -9,12 +9,13 @@ import (
 )
 
 // Do runs fn, or waits for another caller with the same key that runs, in this process or another, and
-// returns its result. shared is true if another caller has run. Each caller gets a value of its own,
-// decoded from one record, so it may change it.
+// returns its result. shared is true if another caller has run. Each caller gets a value that no other
+// caller can change, decoded from one record.
 //
-// The key is the name of a core.Once. The errors of its Acquire are returned as they are, such as
-// core.ErrNotAcquired when WaitTime is over, and the error of ctx. The error of fn is returned to the
-// caller that ran, and an *Error with its text to the others.
+// The key is the name of a core.Once. Of the callers in this process, one asks Redis, and the others
+// wait for it in memory. The errors of Acquire are returned as they are, such as core.ErrNotAcquired
+// when WaitTime is over, and the error of ctx. If Redis fails, all who wait get that error. The error of
+// fn is returned to the caller that ran, and an *Error with its text to the others.
 //
 // The context of fn has the values of ctx. It ends when the lock is lost or LeaseTime is over, but not
 // when ctx ends, because others may wait for the result. So Do of the caller that runs returns when fn
@@ -25,20 +26,22 @@ func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options
 		return result, false, err
 	}
 	opts = opts.withDefaults()
-	lease, record, err := locks.Once(key).Acquire(ctx, core.AcquireOptions{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
+	r, o, err := enter(ctx, locks, key, opts)
 	switch {
-	case err != nil && opts.FailOpen && ctx.Err() == nil && unavailable(err):
+	case err != nil && opts.FailOpen && watched(ctx).Err() == nil && unavailable(err):
 		result, err = fn(ctx)
 		return result, false, err
 	case err != nil:
 		return result, false, err
-	case record != nil:
-		return result, true, read(opts.Codec, record, &result)
+	case o != nil:
+		result, err = read[T](opts.Codec, o)
+		return result, true, err
 	}
-	r := run{lease: lease, opts: opts}
 	defer r.end(ctx)
-	own, unbind := lease.Bind(context.WithoutCancel(ctx))
+	own, unbind := r.lease.Bind(context.WithoutCancel(ctx))
 	defer unbind()
+	// When the lease is lost, another caller runs, even while fn still does.
+	defer context.AfterFunc(own, r.lead.cede)()
 	result, err = fn(own)
 	if err != nil && errors.Is(err, own.Err()) {
 		err = fmt.Errorf("%w: %w", err, context.Cause(own))

@@ -7,6 +7,7 @@
 //		return compute(ctx, tenant)
 //	})
 //
-// The first caller takes a core.Once and runs. The others wait for the record that it leaves. A lock
-// alone would let them run one after another.
+// The first caller takes a core.Once and runs. The others of its process wait for it in memory. Of each
+// other process, one caller waits for the record that it leaves in Redis. A lock alone would let them
+// run one after another.
 package coalesce

@@ -21,9 +21,9 @@ type Options struct {
 	// waiting for core.Options.WatchdogTimeout.
 	LeaseTime time.Duration
 	// Keep is how long a result is in Redis when the run has ended. Callers that come meanwhile get
-	// it, too, so a result may be older than the call by that much. At least 1ms and at most an hour.
-	// With less than a second or so, a caller that waits in a slow process may come too late for it,
-	// and runs. 0: 2s.
+	// it, too, so a result may be older than the call by that much and a round trip. At least 1ms and
+	// at most an hour. With less than a second or so, a caller that waits in a slow process may come
+	// too late for it, and runs. 0: 2s.
 	Keep time.Duration
 	// ErrorFor is the same for the error of a run: without it, a thousand callers would fail one after
 	// another. They get an *Error. Negative: an error is not shared, and the next caller runs. 0: 1s.
@@ -52,6 +52,8 @@ func (o Options) validate() error {
 		return fmt.Errorf("%w: WaitTime is %s; use 0 for %s, a time, or core.WaitForever", ErrInvalidOptions, o.WaitTime, defaultWaitTime)
 	case o.WaitTime == core.WaitForever && o.FailOpen:
 		return fmt.Errorf("%w: with core.WaitForever a caller waits while Redis is unavailable, and with FailOpen it runs; choose one", ErrInvalidOptions)
+	case o.LeaseTime != 0 && o.LeaseTime < time.Millisecond:
+		return fmt.Errorf("%w: LeaseTime is %s; use 0 for the watchdog, or at least 1ms", ErrInvalidOptions, o.LeaseTime)
 	case o.Keep != 0 && o.Keep < time.Millisecond || o.Keep > mostKeep:
 		return fmt.Errorf("%w: Keep is %s; use 0 for %s, or 1ms to %s", ErrInvalidOptions, o.Keep, defaultKeep, mostKeep)
 	case o.ErrorFor > 0 && o.ErrorFor < time.Millisecond || o.ErrorFor > mostKeep:

@@ -3,6 +3,8 @@ package coalesce
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"sync"
 )
 
 // A Codec turns results into what Redis stores, and back. It is safe for concurrent use. Unmarshal
@@ -42,17 +44,57 @@ func resultRecord(codec Codec, result any) ([]byte, error) {
 	return append([]byte{kindResult}, data...), nil
 }
 
-// read reads a record into result, which is a pointer. It returns the error of the run, if that has
-// failed.
-func read(codec Codec, record []byte, result any) error {
+// An outcome is what a flight lands with: a record, or an error that concerns all who wait.
+type outcome struct {
+	record []byte
+	err    error
+
+	// once decodes the record into value, a pointer, if the callers may share that.
+	once   sync.Once
+	value  any
+	failed error
+}
+
+// read returns the result in an outcome with a record, or the error of the run. Callers of a flight
+// share what none of them can change. Anything else each of them decodes for itself.
+func read[T any](codec Codec, o *outcome) (T, error) {
+	o.once.Do(func() {
+		if immutable(reflect.TypeFor[T]()) {
+			result, err := decode[T](codec, o.record)
+			o.value, o.failed = &result, err
+		}
+	})
+	if shared, ok := o.value.(*T); ok {
+		return *shared, o.failed
+	}
+	return decode[T](codec, o.record)
+}
+
+// immutable reports whether copies of a value share nothing that can be changed.
+func immutable(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array:
+		return immutable(t.Elem())
+	case reflect.Struct:
+		for field := range t.Fields() {
+			if !immutable(field.Type) {
+				return false
+			}
+		}
+		return true
+	}
+	return t.Kind() < reflect.Array && t.Kind() != reflect.Invalid || t.Kind() == reflect.String
+}
+
+func decode[T any](codec Codec, record []byte) (result T, err error) {
 	switch record[0] {
 	case kindError:
-		return &Error{string(record[1:])}
+		return result, &Error{string(record[1:])}
 	case kindResult:
-		if err := codec.Unmarshal(record[1:], result); err != nil {
-			return fmt.Errorf("reqlock: coalesce: the result of another caller is no %T: %w; give each type keys of its own", result, err)
+		if err := codec.Unmarshal(record[1:], &result); err != nil {
+			return result, fmt.Errorf("reqlock: coalesce: the result of another caller is no %T: %w; give each type keys of its own", &result, err)
 		}
-		return nil
+		return result, nil
 	}
-	return fmt.Errorf("reqlock: coalesce: the record is not of this package: it begins with %q", record[0])
+	return result, fmt.Errorf("reqlock: coalesce: the record is not of this package: it begins with %q", record[0])
 }

@@ -9,6 +9,7 @@ import (
 
 // A run is that of one caller, for all that wait.
 type run struct {
+	lead  *lead
 	lease *core.OnceLease
 	opts  Options
 
@@ -38,15 +39,20 @@ func (r *run) fail(text string) {
 	}
 }
 
-// end releases the lock. If the record cannot be stored, the next caller runs, and an Observer of the
-// client sees the error.
+// end gives the others of this process the record, and releases the lock with it for those of other
+// processes. If it cannot be stored, the next of them runs, and an Observer of the client sees the
+// error. A run whose lock is lost has nothing for others.
 func (r *run) end(ctx context.Context) {
+	defer r.lead.cede()
 	if !r.settled {
 		r.fail(panicked)
 	}
 	if r.record == nil {
 		_ = r.lease.Release(ctx)
-	} else {
-		_ = r.lease.ReleaseWith(ctx, r.record, r.ttl)
+		return
 	}
+	if r.lease.Err() == nil {
+		r.lead.land(&outcome{record: r.record})
+	}
+	_ = r.lease.ReleaseWith(ctx, r.record, r.ttl)
 }

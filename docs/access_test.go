@@ -72,18 +72,18 @@ func TestAccess(t *testing.T) {
 // SETINFO, which Redis 7.2 would deny and log.
 func asOrders(o *redis.Options) { o.Username, o.Password, o.DisableIdentity = "orders", "secret", true }
 
-// With the pattern of docs/guides/idempotency-records.md, the user of docs/guides/operations.md may
+// With the pattern of docs/guides/idempotency-rules.md, the user of docs/guides/operations.md may
 // store records.
 func TestAccessToRecords(t *testing.T) {
 	t.Parallel()
 	redisServer := redistest.Start(t)
 	admin := redisServer.Client(t)
 	ctx := context.Background()
-	page := read(t, "docs/guides/idempotency-records.md")
+	page := read(t, "docs/guides/idempotency-rules.md")
 	pattern := regexp.MustCompile("needs the pattern `(\\S+)`").FindStringSubmatch(page)
 	quota := regexp.MustCompile("also needs `([^`]+)`").FindStringSubmatch(page)
 	if pattern == nil || quota == nil {
-		t.Fatal("docs/guides/idempotency-records.md has no pattern, or no commands of MaxKeys")
+		t.Fatal("docs/guides/idempotency-rules.md has no pattern, or no commands of MaxKeys")
 	}
 	var args []any
 	for _, word := range strings.Fields(regexp.MustCompile(`(?m)^ACL SETUSER .*$`).FindString(read(t, "docs/guides/operations.md")) + " " + pattern[1] + " " + quota[1]) {

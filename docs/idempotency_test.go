@@ -12,9 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,72 +82,6 @@ func TestDownstreamKey(t *testing.T) {
 		if got := serves(once, "/transfers"); !strings.HasPrefix(got, want) {
 			t.Errorf("answer %q, want %q", got, want)
 		}
-	}
-}
-
-// send repeats a request, with its key, until it has a result.
-func send(ctx context.Context, url, key, body string) (*http.Response, error) {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-		if err != nil {
-			return nil, err
-		}
-		req.Header.Set("Idempotency-Key", key) // the same for all tries
-		resp, err := http.DefaultClient.Do(req)
-		if err == nil && resp.StatusCode < 500 && resp.Header.Get("Retry-After") == "" {
-			return resp, nil
-		}
-		if err == nil {
-			resp.Body.Close()
-			if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-				wait = time.Duration(seconds) * time.Second
-			}
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// docs/guides/idempotency-policy.md: the client repeats a 503, and a 409 with Retry-After.
-func TestPolicyClient(t *testing.T) {
-	t.Parallel()
-	var tries atomic.Int64
-	first, done := make(chan struct{}), make(chan struct{})
-	once := httplock.Idempotent(newLocks(t), idempotency.Config{Scope: idempotency.ScopeGlobal})
-	srv := httptest.NewServer(once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if tries.Add(1) == 1 {
-			close(first)
-			<-done
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return
-		}
-		w.WriteHeader(http.StatusCreated)
-	})))
-	defer srv.Close()
-	results := make(chan string, 2)
-	try := func() {
-		resp, err := send(t.Context(), srv.URL, "k", "50")
-		if err != nil {
-			results <- err.Error()
-			return
-		}
-		resp.Body.Close()
-		results <- resp.Status
-	}
-	go try()
-	<-first
-	go try() // gets 409 locked
-	close(done)
-	for range 2 {
-		if got := <-results; got != "201 Created" {
-			t.Errorf("a client has %s", got)
-		}
-	}
-	if n := tries.Load(); n != 2 {
-		t.Errorf("the handler ran %d times, want twice", n)
 	}
 }
 
@@ -246,7 +178,7 @@ func TestRouteWithAnotherPattern(t *testing.T) {
 	}
 }
 
-// docs/guides/idempotency-records.md: a repeat with the old header does not run at the new version.
+// docs/guides/idempotency-rules.md: a repeat with the old header does not run at the new version.
 func TestScopeWithAnotherHeader(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t)

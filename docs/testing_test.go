@@ -18,7 +18,7 @@ import (
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
-// service returns the service that the README tests.
+// service returns the service that docs/guides/frameworks.md tests.
 func service(locks *core.Client) http.Handler {
 	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))})
 	mux := http.NewServeMux()
@@ -51,7 +51,7 @@ func TestBusyOrder(t *testing.T) {
 	}
 }
 
-// The page's statement about a guarded handler that is called without its router.
+// docs/guides/frameworks.md: a guarded handler that is called without its router.
 func TestHandlerWithoutRouter(t *testing.T) {
 	srv, err := embedded.Start()
 	if err != nil {
@@ -75,7 +75,7 @@ func TestHandlerWithoutRouter(t *testing.T) {
 	}
 }
 
-// The README's statements about a test without Redis and a lost lock.
+// docs/guides/frameworks.md: a test without Redis, and a lost lock.
 func TestTestsOfFaults(t *testing.T) {
 	srv, err := embedded.Start()
 	if err != nil {

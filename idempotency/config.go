@@ -93,8 +93,7 @@ type Config struct {
 	MaxResponseBody int64
 	// Codec seals records, so that Redis does not see the answers. AEAD is one. nil: records are
 	// not sealed. With a Codec, records that are not sealed are answered as those that cannot be
-	// opened. docs/guides/idempotency-records.md#records-that-redis-cannot-read says how to
-	// introduce one.
+	// opened. docs/guides/idempotency-rules.md#sealed-records says how to introduce one.
 	Codec Codec
 	// Headers reports which headers of an answer to record, by canonical name. Headers of the
 	// connection never are recorded. Neither are headers that were set before the handler ran, unless

@@ -16,12 +16,13 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// A configChange is a row of the table in docs/guides/idempotency-records.md: the old version runs
-// a request, and the new one gets its repeat.
+// A configChange is a row of the table in docs/guides/idempotency-rules.md: the old version runs a
+// request, and the new one gets its repeat.
 type configChange struct {
 	old, changed func(*fixture, *idempotency.Config)
 	as           func(*http.Request) // changes both requests
 	dies         bool                // makes the run of the old version end without a result
+	others       []configChange      // other changes of the row
 }
 
 // RunChanges walks the table with two versions of a server.
@@ -52,25 +53,30 @@ func RunChanges(t *testing.T, a Adapter) {
 		"`MaxRequestBody` is below the size of the body":         {changed: set(func(cfg *idempotency.Config) { cfg.MaxRequestBody = 3 })},
 		"`Codec` is set":                                         {changed: sealed},
 		"`Codec` is removed":                                     {old: sealed, changed: nothing},
-		"`Store` refuses the status":                             {changed: set(func(cfg *idempotency.Config) { cfg.Store = func(int, http.Header) bool { return false } })},
-		"`TTL` or `ErrorTTL` is shorter":                         {changed: set(func(cfg *idempotency.Config) { cfg.TTL, cfg.ErrorTTL = time.Millisecond, time.Millisecond })},
-		"`MaxResponseBody` is below the size of the answer":      {changed: set(func(cfg *idempotency.Config) { cfg.MaxResponseBody = 1 })},
-		"`Headers` drops a recorded header":                      {changed: set(func(cfg *idempotency.Config) { cfg.Headers = func(string) bool { return false } })},
-		"`MaxKeys` is used up":                                   {changed: set(func(cfg *idempotency.Config) { cfg.MaxKeys = 1 })},
-		"`OnUnknown` from rerun to refuse":                       {changed: refusing},
 		"`OnUnknown` from rerun to refuse, and the old run died": {changed: refusing, dies: true},
 		"`OnUnknown` from refuse to rerun, and the old run died": {old: refusing, changed: nothing, dies: true},
-		"`WaitTime`, `LeaseTime`, `MaxHold`, `MaxWaiters`, `Optional` or `FailOpen`": {changed: set(func(cfg *idempotency.Config) {
-			cfg.WaitTime, cfg.LeaseTime, cfg.MaxHold, cfg.MaxWaiters = time.Second, time.Minute, time.Second, 1
-			cfg.Optional, cfg.FailOpen = true, true
-		})},
+		"`Store`, `TTL`, `ErrorTTL`, `MaxResponseBody`, `Headers`, `MaxKeys`, `WaitTime`, `LeaseTime`, `MaxHold`, `MaxWaiters`, `Optional`, `FailOpen` or `OnUnknown` is another one": {
+			changed: set(func(cfg *idempotency.Config) {
+				cfg.WaitTime, cfg.LeaseTime, cfg.MaxHold, cfg.MaxWaiters = time.Second, time.Minute, time.Second, 1
+				cfg.Optional, cfg.FailOpen = true, true
+			}),
+			others: []configChange{
+				{changed: set(func(cfg *idempotency.Config) { cfg.Store = func(int, http.Header) bool { return false } })},
+				{changed: set(func(cfg *idempotency.Config) { cfg.TTL, cfg.ErrorTTL = time.Millisecond, time.Millisecond })},
+				{changed: set(func(cfg *idempotency.Config) { cfg.MaxResponseBody = 1 })},
+				{changed: set(func(cfg *idempotency.Config) { cfg.Headers = func(string) bool { return false } })},
+				{changed: set(func(cfg *idempotency.Config) { cfg.MaxKeys = 1 })},
+				{changed: refusing},
+			},
+		},
 	}
-	page, err := os.ReadFile("../../docs/guides/idempotency-records.md")
+	page, err := os.ReadFile("../../docs/guides/idempotency-rules.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := 0
-	for line := range strings.Lines(string(page)) {
+	_, table, _ := strings.Cut(string(page), "\n## Changing the configuration\n")
+	for line := range strings.Lines(table) {
 		cells := strings.Split(line, " | ")
 		change, known := changes[strings.TrimPrefix(cells[0], "| ")]
 		switch {
@@ -83,8 +89,10 @@ func RunChanges(t *testing.T, a Adapter) {
 		rows++
 		t.Run(strings.TrimPrefix(cells[0], "| "), func(t *testing.T) {
 			t.Parallel()
-			if got := change.walk(newFixture(t, a)); got != cells[1] {
-				t.Errorf("the repeat gets %s; the page says %s", got, cells[1])
+			for i, c := range append([]configChange{change}, change.others...) {
+				if got := c.walk(newFixture(t, a)); got != cells[1] {
+					t.Errorf("change %d: the repeat gets %s; the page says %s", i, got, cells[1])
+				}
 			}
 		})
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/reqlock/reqlock/idempotency"
 )
 
-// RunPolicy tests each sentence of the policy in docs/guides/idempotency-policy.md.
+// RunPolicy tests each sentence of the policy in docs/guides/idempotency.md.
 func RunPolicy(t *testing.T, a Adapter) {
-	page, err := os.ReadFile("../../docs/guides/idempotency-policy.md")
+	page, err := os.ReadFile("../../docs/guides/idempotency.md")
 	if err != nil {
 		t.Fatal(err)
 	}

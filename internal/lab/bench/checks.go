@@ -197,6 +197,13 @@ func checks() []check {
 	for _, n := range permitCounts {
 		all = append(all, ratioTo(ourSeries(s7, permitsOf(n, time.Millisecond), acquisitions), zsetPolling, atLeast(1)))
 	}
+	for _, work := range stampedeRuns {
+		all = append(all, ratioTo(ourSeries(s8, stampedeOf(textResult, work), throughput), singleflightName, atLeast(0.5)))
+		for _, result := range []string{textResult, reportResult} {
+			all = append(all, ratioTo(ourSeries(s8, stampedeOf(result, work), throughput), lockAndCache, atLeast(1)),
+				value(ourSeries(s8, stampedeOf(result, work), runsEach), atMost(1)))
+		}
+	}
 	all = append(all, value(ourSeries(names, distinctNames, bytesAName), atMost(1)))
 	all = append(all, gridChecks()...)
 	all = append(all, throughputStays())

@@ -84,6 +84,9 @@ var commandsOf = map[string][]string{
 	plainLock:   {"evalsha", "eval"},
 	permitPair:  {"evalsha", "eval"},
 	zsetPolling: {"evalsha", "eval"},
+
+	singleflightName: {},
+	lockAndCache:     {"evalsha", "eval", "hget", "hset"},
 }
 
 var contenders = map[string]contender{

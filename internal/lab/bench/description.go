@@ -22,7 +22,7 @@ type description struct {
 // compared are the modules whose versions are reported.
 var compared = []string{
 	"github.com/redis/go-redis/v9", "github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis",
-	"github.com/gin-gonic/gin", "github.com/labstack/echo/v4",
+	"github.com/gin-gonic/gin", "github.com/labstack/echo/v4", "golang.org/x/sync",
 }
 
 func (b *bench) describe() (description, error) {

@@ -17,6 +17,7 @@ require (
 	github.com/reqlock/reqlock v0.2.0
 	github.com/tetratelabs/wazero v1.12.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.50.0
 )
 

@@ -42,6 +42,7 @@ var scenarios = []struct {
 	{s5, near, (*bench).keep},
 	{s6, near, (*bench).web},
 	{s7, near, (*bench).permits},
+	{s8, near, (*bench).stampedes},
 	{names, near, (*bench).names},
 	{far, away, (*bench).distances},
 	{pools, away, (*bench).limited},

@@ -177,6 +177,7 @@ var titles = map[string]string{
 	s5:          "S5: 10000 locks are held",
 	s6:          "S6: an HTTP server, one lock per request",
 	s7:          "S7: permits, 256 goroutines",
+	s8:          "S8: 256 goroutines want one result",
 	names:       "Names",
 	far:         "Far: own locks, by the number of callers and the line to Redis",
 	pools:       "Pools: few connections",

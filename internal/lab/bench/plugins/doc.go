@@ -1,7 +1,7 @@
 // Package plugins compares WebAssembly hosts on the same work: find the lock's key, the header
 // X-Tenant, for one request.
 //
-//	go test -C bench ./plugins -bench . -benchtime 2s
+//	go test -C internal/lab/bench ./plugins -bench . -benchtime 2s
 //
 // Time is what the processors spent (cpu-ns/op), which another program on the machine does not
 // change much, beside the wall clock's. Each host runs a guest that is written by hand and does
