@@ -156,17 +156,25 @@ func TestReplicas_TooFew(t *testing.T) {
 	}
 }
 
-// When the replica is back, locks are granted again.
+// When the replica is back, locks are granted again. The log says what is wrong, and when it is over.
 func TestReplicas_ComeBack(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	srv, _ := fx.replica(t)
-	c := fx.newLocks(t, replicaAcks(1))
+	var out lockedBuffer
+	c := fx.newLocks(t, replicaAcks(1), logTo(&out))
 	srv.Kill(t)
 	wantErr(t, "Acquire", tryAcquire(c.Lock("a")), ErrNotReplicated)
+	wantLines(t, &out, `cause="too few replicas confirm the locks" error="reqlock: not confirmed by enough replicas: 0 of 1 replicas`, 1)
+	wantLines(t, &out, "lower core.Options.ReplicaAcks", 1)
+	if all := c.Faults(); len(all) != 1 || all[0].Class != "too_few_acks" || !all[0].Ended.IsZero() {
+		t.Errorf("faults %+v", all)
+	}
 	srv.Restart(t)
 	fx.awaitReplica(t)
 	mustRelease(t, eventuallyAcquire(t, c, "a", AcquireOptions{WaitTime: patience}))
+	wantLines(t, &out, "locks are failing", 1)
+	wantLines(t, &out, `locks work again" cause="too few replicas confirm the locks"`, 1)
 }
 
 // Waiters behind a grant that was not acknowledged are told together, not one after another.

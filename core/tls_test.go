@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +160,24 @@ func wantFault(t *testing.T, what string, err error, says []string, passing bool
 	if got := errors.Is(err, ErrMisconfigured); got == passing {
 		t.Errorf("%s: %v, matches ErrMisconfigured: %v", what, err, got)
 	}
+}
+
+// An address that leads to another server is not told as a slow Redis. Ping and the log say what to
+// correct.
+func TestFault_NotRedis(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(web.Close)
+	var out lockedBuffer
+	rdb := redis.NewClient(&redis.Options{Addr: web.Listener.Addr().String()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	c := newUncheckedLocks(t, rdb, logTo(&out))
+	_, err := c.Lock("a").Acquire(bg, AcquireOptions{})
+	wantFault(t, "Acquire", err, []string{"HTTP/1.1 400 Bad Request"}, true)
+	says := []string{"what answers is not Redis", "correct the host and the port of the Redis client"}
+	wantFault(t, "Ping", c.Ping(bg), says, true)
+	wantLines(t, &out, says[0], 1)
+	mustClose(t, c)
 }
 
 // closingPort returns the address of a port that closes each connection.

@@ -51,6 +51,30 @@ func TestBusyOrder(t *testing.T) {
 	}
 }
 
+// docs/guides/frameworks.md: a guarded handler that is called without its router.
+func TestHandlerWithoutRouter(t *testing.T) {
+	srv, err := embedded.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer srv.Close()
+	locks, err := core.New(srv.Client(), core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(t.Context())
+	lock := httplock.New(locks, httplock.Config{Key: keyfuncs.PathValue("id"), Logger: slog.New(slog.DiscardHandler)})
+	handler := lock(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := post("/orders/42/pay")
+	if got := answerOf(handler, r); !strings.HasPrefix(got, "500 ") || !strings.Contains(got, "misconfigured") {
+		t.Error("no router: ", got)
+	}
+	r.SetPathValue("id", "42")
+	if got := answerOf(handler, r); !strings.HasPrefix(got, "200 ") {
+		t.Error("a path value that the test sets: ", got)
+	}
+}
+
 // docs/guides/frameworks.md: a test without Redis, and a lost lock.
 func TestTestsOfFaults(t *testing.T) {
 	srv, err := embedded.Start()

@@ -30,10 +30,13 @@ func (c Config) Validate() error {
 		refuse(key == nil, "Keys[%d] is nil", i)
 	}
 	problems = append(problems, checkTimes(c.WaitTime, c.LeaseTime)...)
-	refuse(c.MaxHold < 0, "MaxHold is %s; use 0 for no end, or a positive duration", c.MaxHold)
+	// A number without a unit is nanoseconds. A policy may compute what is left of a deadline, so this
+	// is no check of checkTimes.
+	refuse(c.WaitTime > 0 && c.WaitTime < time.Millisecond, "WaitTime is %s; use 0 for 409 at once, or at least 1ms, such as 2 * time.Second", c.WaitTime)
+	refuse(c.MaxHold != 0 && c.MaxHold < time.Millisecond, "MaxHold is %s; use 0 for no end, or at least 1ms, such as 30 * time.Second", c.MaxHold)
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
-	refuse(c.RetryAfter < 0, "RetryAfter is %s; use 0 for %s, or a positive duration", c.RetryAfter, defaultRetryAfter)
+	refuse(c.RetryAfter != 0 && c.RetryAfter < time.Millisecond, "RetryAfter is %s; use 0 for %s, or at least 1ms, such as 5 * time.Second", c.RetryAfter, defaultRetryAfter)
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
 		problems = append(problems, err)
 	}

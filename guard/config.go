@@ -32,8 +32,9 @@ type Config struct {
 	// not go with Mode, Fenced and Locker.
 	Limit int
 
-	// WaitTime is how long a request waits for a held lock. 0: it gets 409 at once. Negative
-	// values, core.WaitForever among them, are refused: clients and proxies give up at some point.
+	// WaitTime is how long a request waits for a held lock. 0: it gets 409 at once. Less than 1ms is
+	// refused, because it lacks its unit. So are negative values, core.WaitForever among them: clients
+	// and proxies give up at some point.
 	WaitTime time.Duration
 	// LeaseTime is how long the lock is held at most, at least 1ms. 0: the watchdog renews it for
 	// as long as the handler runs.
@@ -41,7 +42,7 @@ type Config struct {
 	// MaxHold bounds how long a handler holds the lock. When it is over, the handler's context ends
 	// with cause ErrMaxHold, its reading of the request body fails, and the lock is no longer
 	// renewed. The lock is released when the handler returns, or expires before. The guard logs it
-	// once a minute for each route. 0: no bound.
+	// once a minute for each route. Less than 1ms is refused. 0: no bound.
 	//
 	// From 3s later on, or half of what is left of the lease if that is less, all that the handler
 	// writes fails: a client that does not read its answer keeps no lock. That holds until the
@@ -77,7 +78,8 @@ type Config struct {
 	// Limit, the key begins with %limit:N:, such as %limit:5:order:42, which the key of a lock never
 	// does. So a lock and a limit of the same key have two names.
 	Name func(key string) string
-	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s.
+	// RetryAfter is the Retry-After of refusals, rounded up to whole seconds. 0: 1s. Less than 1ms is
+	// refused.
 	RetryAfter time.Duration
 	// PassPreflight runs the handler of a CORS preflight (OPTIONS with Origin and
 	// Access-Control-Request-Method) without a lock. Set it only if a CORS middleware inside the

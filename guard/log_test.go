@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
@@ -32,7 +33,7 @@ func TestLog_OneLineForManyRequests(t *testing.T) {
 		text string
 	}{
 		"Redis is down":            {keyfuncs.Const("a"), "runs without a lock"},
-		"a key function fails":     {func(*http.Request) (string, error) { return "", errors.New("broken") }, "a key function failed"},
+		"a key function fails":     {func(*http.Request) (string, error) { return "", errors.New("broken") }, `a key function failed, the request gets 400" error=broken change="wrap keyfuncs.`},
 		"a guard is misconfigured": {func(*http.Request) (string, error) { return "", keyfuncs.ErrNoRoute }, "guard is misconfigured"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +72,7 @@ func TestLog_RefusedByAHolder(t *testing.T) {
 		problem string
 	}{
 		"a lock":       {guard.Config{Key: keyfuncs.Const("x")}, func(c *core.Client) core.Locker { return c.Lock("reqlock:x") }, 409, "locked"},
-		"a WaitTime":   {guard.Config{Key: keyfuncs.Const("w"), WaitTime: 1}, func(c *core.Client) core.Locker { return c.Lock("reqlock:w") }, 409, "wait-timeout"},
+		"a WaitTime":   {guard.Config{Key: keyfuncs.Const("w"), WaitTime: time.Millisecond}, func(c *core.Client) core.Locker { return c.Lock("reqlock:w") }, 409, "wait-timeout"},
 		"a writer":     {guard.Config{Key: keyfuncs.Const("r"), Mode: guard.ModeRead}, func(c *core.Client) core.Locker { return c.ReadWriteLock("reqlock:r").Write() }, 409, "locked"},
 		"several keys": {guard.Config{Keys: two}, func(c *core.Client) core.Locker { return c.Lock("reqlock:two:b") }, 409, "locked"},
 		"a limit":      {guard.Config{Key: keyfuncs.Const("l"), Limit: 2}, func(c *core.Client) core.Locker { return c.Semaphore("reqlock:%limit:2:l", 2) }, 429, "limit"},

@@ -79,6 +79,9 @@ func remedy(err error) string {
 	}
 }
 
+// wrapErrors is what to change in a key function whose error says nothing about the answer.
+const wrapErrors = "wrap keyfuncs.ErrMissing or keyfuncs.ErrInvalid if the request is at fault, or return a *guard.Error with another answer, such as 503"
+
 // keyError turns the error of a key function or a policy into an answer. unread is why the body
 // could not be read; nil: it could.
 func (g *Guard) keyError(r *http.Request, err, unread error) error {
@@ -108,7 +111,7 @@ func (g *Guard) keyError(r *http.Request, err, unread error) error {
 		return g.refusal(ProblemBackendUnavailable, err)
 	default:
 		if n, ok := g.lines.Count("key function", 1); ok {
-			g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err, "requests", n)
+			g.cfg.Logger.Warn("reqlock: guard: a key function failed, the request gets 400", "error", err, "change", wrapErrors, "requests", n)
 		}
 		return g.refusal(ProblemKeyInvalid, err)
 	}

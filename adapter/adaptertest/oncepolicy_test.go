@@ -197,7 +197,7 @@ var policy = map[string]func(*fixture){
 	"If that takes too long, it gets 409 with the problem type `urn:reqlock:problem:wait-timeout` and `Retry-After`":             onceWaitsInVain,
 	"If the first request fails meanwhile, it gets 409 with the problem type `urn:reqlock:problem:run-failed` and `Retry-After`": onceHerd,
 	"In both cases, send it again, unchanged": func(fx *fixture) {
-		s, runs, out := fx.heldRun(badAnswers["502"], func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
+		s, runs, out := fx.heldRun(badAnswers["502"], func(cfg *idempotency.Config) { cfg.WaitTime = time.Millisecond })
 		first := s.start(s.newRequestWithKey("x"))
 		fx.eventually("the first runs", func() bool { return runs.Load() == 1 })
 		s.postWithKey("x").wantProblem(fx, 409, "wait-timeout", "1")

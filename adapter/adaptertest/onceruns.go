@@ -86,7 +86,7 @@ func onceLocked(fx *fixture) {
 
 func onceWaitsInVain(fx *fixture) {
 	g := fx.newBlockingHandler()
-	s := fx.serveOnce(g.ServeHTTP, func(cfg *idempotency.Config) { cfg.WaitTime = 1 })
+	s := fx.serveOnce(g.ServeHTTP, func(cfg *idempotency.Config) { cfg.WaitTime = time.Millisecond })
 	first := s.start(s.newRequestWithKey("{}"))
 	inside := g.nextRun()
 	s.postWithKey("{}").wantProblem(fx, 409, "wait-timeout", "1")

@@ -69,7 +69,7 @@ func nearest[T any](name string, fields []field[T]) string {
 	plain := func(s string) string { return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(s)) }
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
-		if a, b := plain(f.name), plain(name); a == b || strings.HasPrefix(b, a) || len(b) > 2 && strings.HasPrefix(a, b) {
+		if a, b := plain(f.name), plain(name); a == b || strings.HasPrefix(b, a) || len(b) > 2 && strings.HasPrefix(a, b) || oneSlip(a, b) {
 			return f.name
 		}
 		if f.name != "$schema" {
@@ -77,6 +77,18 @@ func nearest[T any](name string, fields []field[T]) string {
 		}
 	}
 	return "one of " + strings.Join(names, ", ")
+}
+
+// oneSlip reports whether b is a with one letter left out, added, or replaced, or with two
+// neighbors swapped.
+func oneSlip(a, b string) bool {
+	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return max(len(a), len(b)) == 1 || len(a) == 2 && len(b) == 2 && a[0] == b[1] && a[1] == b[0]
 }
 
 func wrongKind(name string, n *Node, want string) *Error {

@@ -217,6 +217,9 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"key": "k", "buffer_body": 1.5`):                     `buffer_body is 1.5; want a number of bytes`,
 		route(`"key": "k", "fail_open": "yes"`):                     `fail_open is "yes"; want true or false, without quotes`,
 		route(`"key": "k", "maxHold": "1s"`):                        `1:53: a route has no field "maxHold"; want max_hold`,
+		route(`"key": "k", "patern": "/x"`):                         `a route has no field "patern"; want pattern`,
+		route(`"key": "k", "mdoe": "fair"`):                         `a route has no field "mdoe"; want mode`,
+		route(`"key": "k", "wairs": "1s"`):                          `a route has no field "wairs"; want one of`,
 		route(`"key": "k", "ttl": "1s"`):                            `a route has no field "ttl"; want one of method, pattern, key`,
 		route(`"key": "k", "method": "post"`):                       `method is "post"; want a method in upper case`,
 		route(`"key": null`):                                        `key is nothing; want a text`,
@@ -255,13 +258,27 @@ func route(members string, without ...string) string {
 // All mistakes are reported at once, in the order of the file.
 func TestParse_AllMistakes(t *testing.T) {
 	t.Parallel()
-	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"/x\"}]}"), options(nil))
+	_, err := routes.Parse("f", []byte("{\"routes\": [\n{\"pattern\": 1,\n\"wait\": 2},\n{\"modus\": 3, \"pattern\": \"x\"},\n{\"pattern\": \"/{id}\", \"key\": \"{path.no}\"}]}"), options(nil))
 	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
 		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
+		"reqlock: routes: f:4:1: pattern is \"x\"; want a path that begins with a slash, such as /orders/{id}\n" +
 		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, limit, buffer_body, retry_after, " +
-		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open"
+		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open\n" +
+		"reqlock: routes: f:5:1: reqlock: keyfuncs: Template(\"{path.no}\"): column 2: the pattern /{id} has no wildcard \"no\"; it has id"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+// Without a Format, a file of YAML is read as JSON, and the error says which option reads it.
+func TestParse_YAMLWithoutFormat(t *testing.T) {
+	t.Parallel()
+	const hint = "; for YAML, set Options.Format to yaml.Format of package guard/routes/yaml"
+	for file, hinted := range map[string]bool{"locks.yaml": true, "locks.YML": true, "locks.json": false} {
+		_, err := routes.Parse(file, []byte("routes:\n  - pattern: /x\n"), options(nil))
+		if err == nil || !strings.Contains(err.Error(), file+":1:1: not JSON: ") || strings.HasSuffix(err.Error(), hint) != hinted {
+			t.Errorf("%s: %v, hint wanted: %t", file, err, hinted)
+		}
 	}
 }
 
@@ -274,7 +291,7 @@ func TestYAML_Mistakes(t *testing.T) {
 		"routes:\n  - pattern: /x\n\tkey: k": `3:1: not YAML: `,
 		"routes:\n  - pattern: /x\n    key: k\n    mode: fare":     `4:11: mode is "fare"; want exclusive`,
 		"routes:\n  - pattern: /x\n    key: k\n    wait: 2":        `4:11: wait is 2; want a duration`,
-		"routes:\n  - pattern: /x\n    kee: k":                     `3:5: a route has no field "kee"; want one of`,
+		"routes:\n  - pattern: /x\n    kee: k":                     `3:5: a route has no field "kee"; want key`,
 		"routes:\n  - key: k":                                      `2:5: a route lacks pattern`,
 		"a: &x 1\nroutes: *x":                                      `1:4: anchor is not allowed here`,
 		"routes: []\n---\nroutes: []":                              `3:7: a second document; want one`,

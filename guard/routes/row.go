@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -41,21 +42,24 @@ func Parse(file string, src []byte, opts Options) ([]Row, error) {
 		var mistake *Error
 		if errors.As(err, &mistake) {
 			mistake.File = file
+			if ext := strings.ToLower(filepath.Ext(file)); opts.Format == nil && (ext == ".yaml" || ext == ".yml") {
+				mistake.Text += "; for YAML, set Options.Format to yaml.Format of package guard/routes/yaml"
+			}
 		}
 		return nil, err
 	}
 	table := &Table{}
 	mistakes := readObject("the file", tableFields, table, node)
-	var rows []Row
-	if len(mistakes) == 0 {
-		rows, mistakes = rowsOf(table, opts)
-	}
+	rows, wrong := rowsOf(table, opts)
 	var all []error
-	for _, mistake := range sorted(mistakes) {
+	for _, mistake := range sorted(append(mistakes, wrong...)) {
 		mistake.File = file
 		all = append(all, mistake)
 	}
-	return rows, errors.Join(all...)
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
+	}
+	return rows, nil
 }
 
 func rowsOf(table *Table, opts Options) (rows []Row, mistakes []*Error) {
@@ -63,6 +67,9 @@ func rowsOf(table *Table, opts Options) (rows []Row, mistakes []*Error) {
 	for _, route := range table.Routes {
 		row, wrong := rowOf(route, opts)
 		rows, mistakes = append(rows, row), append(mistakes, wrong...)
+		if route.wrong {
+			continue
+		}
 		name := route.Method + " " + canonical(route.Pattern)
 		if before, twice := seen[name]; twice {
 			mistakes = append(mistakes, errorAt(route.Place, "%q is in the table already, in line %d; a route has one row", route.name(), before.Line))
@@ -82,7 +89,16 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	}
 	locked := len(route.Keys) > 0 || route.Plugin != ""
 	refuse(strings.ContainsAny(route.Pattern, " \t"), route.Place, "pattern is %q; put the method into method", route.Pattern)
-	refuse(!strings.Contains(route.Pattern, "/"), route.Place, "pattern is %q; want a path that begins with a slash, such as /orders/{id}", route.Pattern)
+	refuse(route.Pattern != "" && !strings.Contains(route.Pattern, "/"), route.Place, "pattern is %q; want a path that begins with a slash, such as /orders/{id}", route.Pattern)
+	var keys []keyfuncs.Func
+	for _, key := range route.Keys {
+		f, err := template(key, route.Pattern, opts.Sources)
+		refuse(err != nil && route.Pattern != "", route.Place, "%v", err)
+		keys = append(keys, f)
+	}
+	if route.wrong { // more that looks wrong may follow from that
+		return row, mistakes
+	}
 	refuse(!locked && route.Idempotency == nil, route.Place, "the route has neither key nor keys nor plugin nor idempotency; want one, such as \"key\": \"order:{path.id}\"")
 	refuse(len(route.Keys) > 0 && route.Plugin != "", route.Place, "the route has both keys and a plugin; a plugin decides on the keys")
 	refuse(route.Mode != "" && len(route.Keys) == 0, route.Place, "the route has a mode, and no key that it is for")
@@ -93,12 +109,8 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	if locked {
 		cfg, err := route.Guard(opts)
 		refuse(err != nil, route.Place, "%v", err)
+		cfg.Keys = keys
 		row.Guard = &cfg
-		for _, key := range route.Keys {
-			f, err := template(key, route.Pattern, opts.Sources)
-			refuse(err != nil, route.Place, "%v", err)
-			cfg.Keys = append(cfg.Keys, f)
-		}
 	}
 	if route.Idempotency != nil {
 		row.Once = &Once{Idempotency: *route.Idempotency, ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe}

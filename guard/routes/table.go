@@ -12,6 +12,7 @@ type Table struct {
 // no lock. docs/guides/config.md describes the fields.
 type Route struct {
 	Place `json:"-"`
+	wrong bool // A field has a mistake.
 
 	Method  string `json:"method,omitempty"` // "": all; GET counts for HEAD as well
 	Pattern string `json:"pattern"`
@@ -120,7 +121,9 @@ func readRoutes(t *Table, n *Node) (mistakes []*Error) {
 	}
 	for _, item := range n.Items {
 		route := Route{Place: item.Place}
-		mistakes = append(mistakes, readObject("a route", routeFields, &route, item)...)
+		wrong := readObject("a route", routeFields, &route, item)
+		route.wrong = len(wrong) > 0
+		mistakes = append(mistakes, wrong...)
 		t.Routes = append(t.Routes, route)
 	}
 	return mistakes

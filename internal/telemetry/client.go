@@ -16,7 +16,8 @@ var kinds = core.Kinds()
 var faults = [...]string{
 	"unreachable", "connection", "silent", "pool_empty", "client_closed", "login", "too_many_clients",
 	"protected", "loading", "stale_replica", "cluster_down", "busy", "permission", "out_of_memory",
-	"read_only", "cannot_save", "too_few_replicas", "no_command", "tls", "one_node", "no_cluster", "other",
+	"read_only", "cannot_save", "too_few_replicas", "too_few_acks", "no_command", "tls", "one_node",
+	"no_cluster", "other",
 }
 
 // readClient reports the current numbers of a client.

@@ -46,6 +46,9 @@ func run(dir string, write bool, only string) error {
 	if err := checkVersion(modules, version); err != nil {
 		return err
 	}
+	if err := checkNames(dir, version); err != nil {
+		return err
+	}
 	commands, err := documented(dir)
 	if err != nil {
 		return err

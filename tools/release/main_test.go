@@ -158,3 +158,18 @@ func TestPublish(t *testing.T) {
 		t.Errorf("the root module has the files of another: %v", err)
 	}
 }
+
+// A version whose names are not recorded is not released. Those of this version are.
+func TestCheckNames(t *testing.T) {
+	t.Parallel()
+	version, err := versionIn("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkNames("../..", version); err != nil {
+		t.Error(err)
+	}
+	if err := checkNames("../..", "v99.0.0"); err == nil || !strings.Contains(err.Error(), "v99.0.0.txt is missing; run make api WRITE=1") {
+		t.Errorf("no file: %v", err)
+	}
+}

@@ -91,6 +91,16 @@ func checkVersion(modules []*goModule, version string) error {
 	return nil
 }
 
+// checkNames reports whether the exported names of the version are recorded. The next version is
+// compared with them.
+func checkNames(dir, version string) error {
+	file := filepath.Join("tools", "api", version+".txt")
+	if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+		return fmt.Errorf("%s is missing; run make api WRITE=1", file)
+	}
+	return nil
+}
+
 // setVersion writes the version into the go.mod files. It changes nothing else in them.
 func setVersion(modules []*goModule, version string) error {
 	for _, m := range modules {

@@ -35,6 +35,12 @@ var (
 		Change:    "see the error, and run reqlock doctor",
 		blocksAll: true,
 	}
+	faultForeign = &Fault{
+		Class:     "connection",
+		Cause:     "what answers is not Redis",
+		Change:    "correct the host and the port of the Redis client",
+		blocksAll: true,
+	}
 	faultSilent = &Fault{
 		Class:     "silent",
 		Cause:     "Redis does not answer in time",
@@ -176,6 +182,11 @@ var (
 		Cause:  "Redis refuses writes because it has too few replicas",
 		Change: "check the replicas, or lower min-replicas-to-write of Redis",
 		Heals:  true,
+	}
+	faultTooFewAcks = &Fault{
+		Class:  "too_few_acks",
+		Cause:  "too few replicas confirm the locks",
+		Change: "check the replicas (INFO replication), or lower core.Options.ReplicaAcks",
 	}
 	faultNoCommand = &Fault{
 		Class:     "no_command",

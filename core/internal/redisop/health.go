@@ -58,6 +58,9 @@ func newHealth(logger *slog.Logger, same func(a, b string) bool) *health {
 
 // observe handles the outcome of a call that will not be retried.
 func (h *health) observe(x *Op, reply any, err error) {
+	if x.unacked != nil {
+		h.fail(faultTooFewAcks, x, x.unacked)
+	}
 	if err == nil && h.failing.Load() == 0 {
 		return
 	}
@@ -145,7 +148,7 @@ func (o *outage) endedBy(x *Op, reply any, err error) bool {
 	switch {
 	case o.blocksAll:
 		return true
-	case err != nil:
+	case err != nil, o.Fault == faultTooFewAcks && x.unacked != nil:
 		return false
 	case x.call.Acquires():
 		return x.call.Granted(reply) && (o.refusesWrites() || x.call.Script.Name == o.script)

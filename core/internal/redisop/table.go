@@ -111,6 +111,8 @@ func classifyTransport(err error) class {
 	f := tlsFault(err)
 	switch {
 	case f != nil:
+	case isForeign(err):
+		f = faultForeign
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return class{away, faultPoolEmpty}
 	case batch.IsConnect(err) && timedOut && !isDial(err):
@@ -129,6 +131,12 @@ func classifyTransport(err error) class {
 		return class{away, f}
 	}
 	return class{lost, f}
+}
+
+// isForeign reports whether err is a first reply that go-redis cannot parse. It has no type for
+// these. HELLO is the first command of a connection, and its reply is a map.
+func isForeign(err error) bool {
+	return strings.Contains(err.Error(), "redis: can't parse map reply: ")
 }
 
 // isDial reports whether err is a failure to open a connection.

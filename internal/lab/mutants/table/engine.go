@@ -102,6 +102,13 @@ var engineMutants = []Mutant{
 		Nets:    []string{"core TestLog_Faults"},
 	},
 	{
+		Promise: "locks that too few replicas confirm are logged",
+		File:    "core/internal/redisop/health.go",
+		Old:     "h.fail(faultTooFewAcks, x, x.unacked)",
+		New:     "_ = x",
+		Nets:    []string{"core TestReplicas_ComeBack"},
+	},
+	{
 		Promise: "the end of a fault is logged",
 		File:    "core/internal/redisop/health.go",
 		Old:     "h.succeed(x, reply, err)",
