@@ -13,6 +13,13 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
+// A got is what Do returns.
+type got struct {
+	result int
+	shared bool
+	err    error
+}
+
 // underWay returns how many groups a client has.
 func underWay(locks *core.Client) (n int) {
 	groups.mu.Lock()
@@ -186,14 +193,14 @@ func TestDo_LostRunGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newCrowd[int](t, 1)
 	began, goOn := make(chan struct{}, 1), make(chan struct{})
-	lost := make(chan answer[int], 1)
+	lost := make(chan got, 1)
 	go func() {
 		result, shared, err := Do(bg, c.clients[0], "report", Options{LeaseTime: 500 * time.Millisecond}, func(context.Context) (int, error) {
 			began <- struct{}{}
 			<-goOn
 			return 1, nil
 		})
-		lost <- answer[int]{result, shared, err}
+		lost <- got{result, shared, err}
 	}()
 	receive(t, "the run", began)
 	for range 2 {
@@ -252,10 +259,10 @@ func newHeld(t *testing.T) (*redistest.Server, *core.Client, *redistest.Rule) {
 func TestDo_LeaderLeavesEarly(t *testing.T) {
 	t.Parallel()
 	_, locks, asks := newHeld(t)
-	answers := make(chan answer[int], 2)
+	answers := make(chan got, 2)
 	call := func(ctx context.Context) {
 		result, shared, err := Do(ctx, locks, "report", Options{}, func(context.Context) (int, error) { return 1, nil })
-		answers <- answer[int]{result, shared, err}
+		answers <- got{result, shared, err}
 	}
 	ctx, leave := context.WithCancel(bg)
 	go call(ctx)
@@ -276,10 +283,10 @@ func TestDo_LeaderLeavesEarly(t *testing.T) {
 func TestDo_OutageForAll(t *testing.T) {
 	t.Parallel()
 	s, locks, asks := newHeld(t)
-	answers := make(chan answer[int], 20)
+	answers := make(chan got, 20)
 	call := func(opts Options) {
 		result, shared, err := Do(bg, locks, "report", opts, func(context.Context) (int, error) { return 1, nil })
-		answers <- answer[int]{result, shared, err}
+		answers <- got{result, shared, err}
 	}
 	go call(Options{})
 	receive(t, "the command", asks.Hit())
