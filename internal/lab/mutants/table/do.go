@@ -1,7 +1,7 @@
 package table
 
-// The mutants of one run for all callers.
-var coalesceMutants = []Mutant{
+// The mutants of coalesce.Do.
+var doMutants = []Mutant{
 	{
 		Promise: "callers of one process get only answers of runs that overlapped their wait",
 		File:    "coalesce/group.go",
