@@ -83,11 +83,11 @@ func (c *crowd[T]) gather(waiting int) {
 
 // waitingWith returns how many callers of a client wait in memory.
 func waitingWith(locks *core.Client) (n int) {
-	flights.mu.Lock()
-	defer flights.mu.Unlock()
-	for key, f := range flights.byKey {
+	groups.mu.Lock()
+	defer groups.mu.Unlock()
+	for key, g := range groups.byKey {
 		if key.locks == locks {
-			n += f.waiting
+			n += g.waiting
 		}
 	}
 	return n

@@ -16,17 +16,17 @@ func enter(ctx context.Context, locks *core.Client, key string, opts Options) (*
 	if reenters(ctx, key) {
 		return (&lead{ended: true}).ask(ctx, locks, key, opts, opts.WaitTime)
 	}
-	f, l := join(flightKey{locks, key, opts.WaitTime == core.WaitForever})
+	g, l := join(groupKey{locks, key, opts.WaitTime == core.WaitForever})
 	if l != nil {
 		return l.ask(ctx, locks, key, opts, opts.WaitTime)
 	}
 	began := time.Now()
-	l, err := f.await(watched(ctx), opts.WaitTime)
+	l, err := g.await(watched(ctx), opts.WaitTime)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case l == nil:
-		return nil, f.outcome, f.outcome.err
+		return nil, g.outcome, g.outcome.err
 	case opts.WaitTime == core.WaitForever:
 		return l.ask(ctx, locks, key, opts, core.WaitForever)
 	}
@@ -70,7 +70,7 @@ func watched(ctx context.Context) context.Context {
 }
 
 // reenters reports whether the caller may hold the lock, as one whose context comes from a run. It
-// shares no flight, because it would wait for itself.
+// shares no group, because it would wait for itself.
 func reenters(ctx context.Context, key string) bool {
 	link := lineage.From(ctx)
 	if link != nil && link.Owner != 0 {

@@ -200,6 +200,6 @@ func TestDo_Faults(t *testing.T) {
 	t.Logf("%d violations in %d calls and %d runs, of which %d lost their lock; %d answers were shared, %d with another process",
 		len(all), len(s.history.calls), len(s.history.runs), s.lost, s.shared, s.far)
 	for i, locks := range s.clients {
-		eventually(t, fmt.Sprint("client ", i, " has no flight"), func() bool { return underWay(locks) == 0 })
+		eventually(t, fmt.Sprint("client ", i, " has no group"), func() bool { return underWay(locks) == 0 })
 	}
 }

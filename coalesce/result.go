@@ -44,7 +44,7 @@ func resultRecord(codec Codec, result any) ([]byte, error) {
 	return append([]byte{kindResult}, data...), nil
 }
 
-// An outcome is what a flight lands with: a record, or an error that concerns all who wait.
+// An outcome is what a group lands with: a record, or an error that concerns all who wait.
 type outcome struct {
 	record []byte
 	err    error
@@ -55,7 +55,7 @@ type outcome struct {
 	failed error
 }
 
-// read returns the result in an outcome with a record, or the error of the run. Callers of a flight
+// read returns the result in an outcome with a record, or the error of the run. Callers of a group
 // share what none of them can change. Anything else each of them decodes for itself.
 func read[T any](codec Codec, o *outcome) (T, error) {
 	o.once.Do(func() {

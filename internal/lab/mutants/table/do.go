@@ -1,13 +1,13 @@
 package table
 
-// The mutants of one run for all callers.
-var coalesceMutants = []Mutant{
+// The mutants of coalesce.Do.
+var doMutants = []Mutant{
 	{
 		Promise: "callers of one process get only answers of runs that overlapped their wait",
-		File:    "coalesce/flight.go",
-		Old:     "\tdelete(flights.byKey, l.of.key)\n\tl.of.outcome = o\n",
-		New: "\ttime.AfterFunc(100*time.Millisecond, func() {\n\t\tflights.mu.Lock()\n\t\tdefer flights.mu.Unlock()\n\t\tif flights.byKey[l.of.key] == l.of {\n" +
-			"\t\t\tdelete(flights.byKey, l.of.key)\n\t\t}\n\t})\n\tl.of.outcome = o\n",
+		File:    "coalesce/group.go",
+		Old:     "\tdelete(groups.byKey, l.of.key)\n\tl.of.outcome = o\n",
+		New: "\ttime.AfterFunc(100*time.Millisecond, func() {\n\t\tgroups.mu.Lock()\n\t\tdefer groups.mu.Unlock()\n\t\tif groups.byKey[l.of.key] == l.of {\n" +
+			"\t\t\tdelete(groups.byKey, l.of.key)\n\t\t}\n\t})\n\tl.of.outcome = o\n",
 		Nets: []string{"coalesce TestDo_Faults"},
 	},
 	{
@@ -33,7 +33,7 @@ var coalesceMutants = []Mutant{
 	},
 	{
 		Promise: "when the caller that asks Redis leaves, another one asks",
-		File:    "coalesce/flight.go",
+		File:    "coalesce/group.go",
 		Old:     "\tif l.of.waiting > 0 {\n",
 		New:     "\tif l.of.waiting > 1 {\n",
 		Nets:    []string{"coalesce TestDo_LeaderLeaves"},

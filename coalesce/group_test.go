@@ -13,11 +13,18 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
-// underWay returns how many flights a client has.
+// A got is what Do returns.
+type got struct {
+	result int
+	shared bool
+	err    error
+}
+
+// underWay returns how many groups a client has.
 func underWay(locks *core.Client) (n int) {
-	flights.mu.Lock()
-	defer flights.mu.Unlock()
-	for key := range flights.byKey {
+	groups.mu.Lock()
+	defer groups.mu.Unlock()
+	for key := range groups.byKey {
 		if key.locks == locks {
 			n++
 		}
@@ -25,45 +32,45 @@ func underWay(locks *core.Client) (n int) {
 	return n
 }
 
-// A flight is forgotten when nobody leads it or waits for it, in whichever order they go.
-func TestFlight_Forgotten(t *testing.T) {
+// A group is forgotten when nobody leads it or waits for it, in whichever order they go.
+func TestGroup_Forgotten(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t, redistest.Start(t))
-	key := flightKey{locks: locks, key: "report"}
-	for name, end := range map[string]func(f *flight, l *lead){
-		"it lands": func(f *flight, l *lead) { l.land(&outcome{}) },
-		"the leader cedes first": func(f *flight, l *lead) {
+	key := groupKey{locks: locks, key: "report"}
+	for name, end := range map[string]func(g *group, l *lead){
+		"it lands": func(g *group, l *lead) { l.land(&outcome{}) },
+		"the leader cedes first": func(g *group, l *lead) {
 			l.cede()
-			f.leave()
+			g.leave()
 		},
-		"the one that waits leaves first": func(f *flight, l *lead) {
-			f.leave()
+		"the one that waits leaves first": func(g *group, l *lead) {
+			g.leave()
 			l.cede()
 		},
-		"the one that waits leads": func(f *flight, l *lead) {
+		"the one that waits leads": func(g *group, l *lead) {
 			l.cede()
-			<-f.lead
-			f.take().cede()
+			<-g.lead
+			g.take().cede()
 		},
-		"a lead ends twice": func(f *flight, l *lead) {
+		"a lead ends twice": func(g *group, l *lead) {
 			l.cede()
-			<-f.lead
-			next := f.take()
+			<-g.lead
+			next := g.take()
 			l.cede()
 			l.land(&outcome{})
-			if f.outcome != nil || len(f.lead) > 0 {
+			if g.outcome != nil || len(g.lead) > 0 {
 				t.Error("a lead that had ended did something")
 			}
 			next.cede()
 		},
 	} {
-		f, l := join(key)
-		if again, none := join(key); again != f || none != nil {
+		g, l := join(key)
+		if again, none := join(key); again != g || none != nil {
 			t.Fatalf("%s: the second caller does not wait", name)
 		}
-		end(f, l)
+		end(g, l)
 		if n := underWay(locks); n != 0 {
-			t.Errorf("%s: %d flights are left", name, n)
+			t.Errorf("%s: %d groups are left", name, n)
 		}
 	}
 }
@@ -87,7 +94,7 @@ func TestDo_OneAsks(t *testing.T) {
 		}
 	}
 	if n := underWay(c.clients[0]) + underWay(c.clients[1]); n > 0 {
-		t.Errorf("%d flights are left", n)
+		t.Errorf("%d groups are left", n)
 	}
 }
 
@@ -186,14 +193,14 @@ func TestDo_LostRunGoesOn(t *testing.T) {
 	t.Parallel()
 	c := newCrowd[int](t, 1)
 	began, goOn := make(chan struct{}, 1), make(chan struct{})
-	lost := make(chan answer[int], 1)
+	lost := make(chan got, 1)
 	go func() {
 		result, shared, err := Do(bg, c.clients[0], "report", Options{LeaseTime: 500 * time.Millisecond}, func(context.Context) (int, error) {
 			began <- struct{}{}
 			<-goOn
 			return 1, nil
 		})
-		lost <- answer[int]{result, shared, err}
+		lost <- got{result, shared, err}
 	}()
 	receive(t, "the run", began)
 	for range 2 {
@@ -252,10 +259,10 @@ func newHeld(t *testing.T) (*redistest.Server, *core.Client, *redistest.Rule) {
 func TestDo_LeaderLeavesEarly(t *testing.T) {
 	t.Parallel()
 	_, locks, asks := newHeld(t)
-	answers := make(chan answer[int], 2)
+	answers := make(chan got, 2)
 	call := func(ctx context.Context) {
 		result, shared, err := Do(ctx, locks, "report", Options{}, func(context.Context) (int, error) { return 1, nil })
-		answers <- answer[int]{result, shared, err}
+		answers <- got{result, shared, err}
 	}
 	ctx, leave := context.WithCancel(bg)
 	go call(ctx)
@@ -276,10 +283,10 @@ func TestDo_LeaderLeavesEarly(t *testing.T) {
 func TestDo_OutageForAll(t *testing.T) {
 	t.Parallel()
 	s, locks, asks := newHeld(t)
-	answers := make(chan answer[int], 20)
+	answers := make(chan got, 20)
 	call := func(opts Options) {
 		result, shared, err := Do(bg, locks, "report", opts, func(context.Context) (int, error) { return 1, nil })
-		answers <- answer[int]{result, shared, err}
+		answers <- got{result, shared, err}
 	}
 	go call(Options{})
 	receive(t, "the command", asks.Hit())
