@@ -9,4 +9,8 @@
 //
 // The first caller takes a core.Once and runs. The others wait for the record that it leaves. A lock
 // alone would let them run one after another.
+//
+// A Guard does the same for requests and their answers. Handlers get it from an adapter, such as
+// httplock.Coalesce. An answer that is meant for one client is not shared; docs/guides/coalesce.md
+// has the rules.
 package coalesce
