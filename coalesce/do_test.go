@@ -17,8 +17,8 @@ import (
 
 var errBroken = errors.New("the report is broken")
 
-// An answer is what Do returns.
-type answer[T any] struct {
+// A returned is what Do returns.
+type returned[T any] struct {
 	result T
 	shared bool
 	err    error
@@ -31,13 +31,13 @@ type crowd[T any] struct {
 	clients []*core.Client
 	running chan struct{} // receives when a run begins
 	ends    chan func() (T, error)
-	answers chan answer[T]
+	answers chan returned[T]
 	callers int
 }
 
 func newCrowd[T any](t *testing.T, processes int) *crowd[T] {
 	s := redistest.Start(t)
-	c := &crowd[T]{t: t, rdb: s.Client(t), running: make(chan struct{}, 1000), ends: make(chan func() (T, error), 1000), answers: make(chan answer[T], 1000)}
+	c := &crowd[T]{t: t, rdb: s.Client(t), running: make(chan struct{}, 1000), ends: make(chan func() (T, error), 1000), answers: make(chan returned[T], 1000)}
 	for range processes {
 		c.clients = append(c.clients, newLocks(t, s))
 	}
@@ -58,7 +58,7 @@ func (c *crowd[T]) call(ctx context.Context, process int, opts Options) {
 				return none, ctx.Err()
 			}
 		})
-		c.answers <- answer[T]{result, shared, err}
+		c.answers <- returned[T]{result, shared, err}
 	}()
 }
 
@@ -95,7 +95,7 @@ func waitingWith(locks *core.Client) (n int) {
 
 func (c *crowd[T]) finish(result T, err error) { c.ends <- func() (T, error) { return result, err } }
 
-func (c *crowd[T]) answer() answer[T] {
+func (c *crowd[T]) answer() returned[T] {
 	c.t.Helper()
 	return receive(c.t, "an answer", c.answers)
 }

@@ -10,4 +10,8 @@
 // The first caller takes a core.Once and runs. The others of its process wait for it in memory. Of each
 // other process, one caller waits for the record that it leaves in Redis. A lock alone would let them
 // run one after another.
+//
+// A Guard does the same for requests and their answers. Handlers get it from an adapter, such as
+// httplock.Coalesce. An answer that is meant for one client is not shared; docs/guides/coalesce.md
+// has the rules.
 package coalesce

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 
@@ -42,4 +44,36 @@ func ExampleDo() {
 	all.Wait()
 	fmt.Println("runs:", runs.Load())
 	// Output: runs: 1
+}
+
+// An adapter gives the handler the writer of the Recorder. Those for frameworks do it as this one.
+func ExampleNew() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	g, err := coalesce.New(locks, coalesce.Config{User: coalesce.Everyone})
+	if err != nil {
+		log.Fatal(err)
+	}
+	report := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.Serve(w, r, func(_ *http.Request, rec *coalesce.Recorder) {
+			fmt.Fprint(rec.Wrap(w), "sold: 7") // in production, the query that takes seconds
+		})
+	})
+	for range 2 {
+		w := httptest.NewRecorder()
+		report.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/report", nil))
+		fmt.Printf("%s, shared: %q\n", w.Body, w.Header().Get("Reqlock-Shared"))
+	}
+	// Output:
+	// sold: 7, shared: ""
+	// sold: 7, shared: "1"
 }

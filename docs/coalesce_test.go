@@ -2,9 +2,12 @@ package docs_test
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/reqlock/reqlock/coalesce"
+	httplock "github.com/reqlock/reqlock/middleware/nethttp"
 )
 
 type Report struct{ Tenant string }
@@ -21,6 +24,22 @@ func TestCoalesce(t *testing.T) {
 		})
 		if report.Tenant != "acme" || shared != want || err != nil {
 			t.Errorf("%v, shared %v, %v", report, shared, err)
+		}
+	}
+}
+
+// docs/guides/coalesce.md
+func TestCoalesceHTTP(t *testing.T) {
+	t.Parallel()
+	locks, mux := newLocks(t), http.NewServeMux()
+	report := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("sold: 7")) })
+	one := httplock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone, Vary: []string{"Accept-Language"}})
+	mux.Handle("GET /report", one(report))
+	for _, want := range []string{"", "1"} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+		if w.Body.String() != "sold: 7" || w.Header().Get("Reqlock-Shared") != want {
+			t.Errorf("%s, %v", w.Body, w.Header())
 		}
 	}
 }

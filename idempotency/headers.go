@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // DefaultHeaders keeps the headers that describe the result. It drops those that belong to one
@@ -38,22 +40,6 @@ func isSecret(name string) bool {
 	return strings.Contains("-"+name+"-", "-auth-")
 }
 
-// ofConnection reports whether a header is about the transport of an answer, not its content.
-func ofConnection(name string, header http.Header) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return true
-	}
-	for _, line := range header["Connection"] {
-		for option := range strings.SplitSeq(line, ",") {
-			if http.CanonicalHeaderKey(strings.TrimSpace(option)) == name {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // setAgain takes out of before what the handler has set again, even to the same values: http.Header
 // makes a new slice then. header is a copy of live. What is still outer's stays so in header, for a
 // Recorder further out.
@@ -80,7 +66,7 @@ func ofOuter(name string) bool {
 func recorded(before, header http.Header, body []byte, keep HeaderFilter) http.Header {
 	kept := make(http.Header)
 	wanted := func(name string) bool {
-		return !ofConnection(name, header) && (name == "Content-Length" || keep(http.CanonicalHeaderKey(name)))
+		return !request.OfConnection(name, header) && (name == "Content-Length" || keep(http.CanonicalHeaderKey(name)))
 	}
 	for name, values := range header {
 		was, had := before[name]

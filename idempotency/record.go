@@ -6,9 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
+
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A record is what Redis stores of a run. docs/inside/how-it-works.md#the-record-format
@@ -52,19 +52,8 @@ func (rec *record) encode() []byte {
 		return out
 	}
 	out = binary.AppendUvarint(out, uint64(rec.status))
-	out = binary.AppendUvarint(out, uint64(len(rec.header)))
-	for _, name := range slices.Sorted(maps.Keys(rec.header)) {
-		out = appendText(out, name)
-		out = binary.AppendUvarint(out, uint64(len(rec.header[name])))
-		for _, value := range rec.header[name] {
-			out = appendText(out, value)
-		}
-	}
+	out = request.AppendHeader(out, rec.header)
 	return append(out, rec.body...)
-}
-
-func appendText(out []byte, text string) []byte {
-	return append(binary.AppendUvarint(out, uint64(len(text))), text...)
 }
 
 // decodeRecord refuses unknown formats: an answer is replayed exactly or not at all.
@@ -84,19 +73,19 @@ func decodeRecord(data []byte) (*record, error) {
 	}
 	rec := &record{kind: recordKind(data[1])}
 	copy(rec.fingerprint[:], data[2:])
-	in := decoder{data: data[2+fingerprintSize:]}
+	in := request.Decoder{Data: data[2+fingerprintSize:]}
 	switch rec.kind {
 	case kindUnrecorded, kindBegun:
-		in.bad = len(in.data) > 0
+		in.Bad = len(in.Data) > 0
 	case kindAnswered:
-		rec.status = int(in.number(999))
-		rec.header = in.header()
-		rec.body = in.data
-		in.bad = in.bad || rec.status < 200
+		rec.status = int(in.Number(999))
+		rec.header = in.Header()
+		rec.body = in.Data
+		in.Bad = in.Bad || rec.status < 200
 	default:
-		in.bad = true
+		in.Bad = true
 	}
-	if in.bad {
+	if in.Bad {
 		return nil, errNotARecord
 	}
 	return rec, nil

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/felixge/httpsnoop"
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // A Recorder holds back the answer of one run until it is recorded. An answer that cannot be
@@ -124,7 +125,7 @@ func (rec *Recorder) begin(status int) {
 			rec.length = int64(n)
 		}
 	}
-	if rec.r.Method != http.MethodHead && allowsBody(status) && rec.length > rec.limit || len(rec.header["Trailer"]) > 0 {
+	if rec.r.Method != http.MethodHead && request.AllowsBody(status) && rec.length > rec.limit || len(rec.header["Trailer"]) > 0 {
 		rec.pass()
 	}
 }
@@ -158,7 +159,7 @@ func (rec *Recorder) allows(n int) error {
 		return nil
 	}
 	if rec.state == recorderHolding {
-		if !allowsBody(rec.status) {
+		if !request.AllowsBody(rec.status) {
 			return http.ErrBodyNotAllowed
 		}
 		rec.overrun = rec.overrun || rec.length >= 0 && int64(len(rec.body)+n) > rec.length
@@ -301,7 +302,7 @@ func (rec *Recorder) complete() bool {
 			return false
 		}
 	}
-	if short := rec.length > int64(len(rec.body)); short && rec.r.Method != http.MethodHead && allowsBody(rec.status) {
+	if short := rec.length > int64(len(rec.body)); short && rec.r.Method != http.MethodHead && request.AllowsBody(rec.status) {
 		rec.pass() // net/http breaks the connection
 		return false
 	}
@@ -316,7 +317,7 @@ func (rec *Recorder) release() {
 	held := rec.state == recorderHolding
 	rec.move(recorderEnded)
 	if held {
-		rec.pour(func() { send(rec.w, rec.r, rec.status, rec.body, encodes(rec.before)) })
+		rec.pour(func() { request.Send(rec.w, rec.r, rec.status, rec.body, request.Encodes(rec.before)) })
 	}
 }
 

@@ -123,7 +123,7 @@ func (b *body) grow(limit int64) error {
 	if size = min(size, largest()+1); size <= have {
 		return &http.MaxBytesError{Limit: largest()}
 	}
-	if err := b.account.grow(cap(b.data), int(size)); err != nil {
+	if err := b.account.Grow(cap(b.data), int(size)); err != nil {
 		return err
 	}
 	data := make([]byte, len(b.data), size)

@@ -67,11 +67,11 @@ type Account struct {
 // Hold takes the bytes of an answer that is kept to be sent. One that is larger than the whole budget
 // needs all of it.
 func (a *Account) Hold(bytes int) error {
-	return a.grow(0, int(min(int64(bytes), largest())))
+	return a.Grow(0, int(min(int64(bytes), largest())))
 }
 
-// grow takes the bytes that a buffer needs to grow.
-func (a *Account) grow(from, to int) error {
+// Grow takes the bytes that a buffer needs to grow.
+func (a *Account) Grow(from, to int) error {
 	more := int64(max(to, Exempt) - max(from, Exempt))
 	a.mu.Lock()
 	defer a.mu.Unlock()

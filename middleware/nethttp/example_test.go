@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard/routes"
@@ -152,4 +153,35 @@ func ExampleWithRoute() {
 	}))
 	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/orders/42", nil))
 	// Output: 42 <nil>
+}
+
+// Two clients want one report. It is computed once.
+func ExampleCoalesce() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	one := httplock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone, Vary: []string{"Accept-Language"}})
+	runs := 0
+	report := one(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		runs++
+		fmt.Fprint(w, "sold: 7") // in production, the query that takes seconds
+	}))
+	for range 2 {
+		w := httptest.NewRecorder()
+		report.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/report", nil))
+		fmt.Println(w.Body)
+	}
+	fmt.Println("runs:", runs)
+	// Output:
+	// sold: 7
+	// sold: 7
+	// runs: 1
 }

@@ -1,0 +1,80 @@
+package coalesce
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/reqlock/reqlock/internal/request"
+)
+
+// sharedHeader marks an answer that another request got first.
+const sharedHeader = "Reqlock-Shared"
+
+// An answer is what requests share, or why they do not. All but its account is constant.
+type answer struct {
+	because string // "": they share the rest.
+	status  int
+	header  http.Header // the changes of the handler; without values: it took the header away
+	body    []byte
+	// account has the body until nobody sends it. users is how many do, which the mutex of flights
+	// guards.
+	account *request.Account
+	users   int
+}
+
+// A stored answer begins with the magic, the last byte of which is the version, and its kind.
+const (
+	answerMagic  = "RQLC\x01"
+	kindShared   = 'A'
+	kindUnshared = 'N'
+)
+
+var errNotAnAnswer = errors.New("reqlock: coalesce: the record is no answer of this version; give the Config a Key of its own")
+
+func (a *answer) encode() []byte {
+	out := []byte(answerMagic)
+	if a.because != "" {
+		return append(append(out, kindUnshared), a.because...)
+	}
+	out = binary.AppendUvarint(append(out, kindShared), uint64(a.status))
+	return append(request.AppendHeader(out, a.header), a.body...)
+}
+
+func decodeAnswer(data []byte) (*answer, error) {
+	if len(data) <= len(answerMagic) || string(data[:len(answerMagic)]) != answerMagic {
+		return nil, errNotAnAnswer
+	}
+	kind, in := data[len(answerMagic)], request.Decoder{Data: data[len(answerMagic)+1:]}
+	switch kind {
+	case kindUnshared:
+		return &answer{because: string(in.Data)}, nil
+	case kindShared:
+		a := &answer{status: int(in.Number(999)), header: in.Header()}
+		if a.body = in.Data; !in.Bad && a.status >= 200 {
+			return a, nil
+		}
+	}
+	return nil, errNotAnAnswer
+}
+
+// send answers a request.
+func (a *answer) send(w http.ResponseWriter, r *http.Request, marked bool) {
+	h := w.Header()
+	encoder := request.Encodes(h)
+	for name, values := range a.header {
+		h[name] = slices.Clone(values)
+	}
+	if marked {
+		h.Set(sharedHeader, "1")
+	}
+	if notModified(r.Header, a.status, a.header) {
+		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {
+			delete(h, name)
+		}
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	request.Send(w, r, a.status, a.body, encoder)
+}

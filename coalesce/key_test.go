@@ -1,0 +1,56 @@
+package coalesce
+
+import (
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/reqlock/reqlock/keyfuncs"
+)
+
+// Requests that differ in a part of the key have different names. The same request has the same name.
+func TestName(t *testing.T) {
+	t.Parallel()
+	base := func() *http.Request { return httptest.NewRequest("GET", "http://shop/report?year=2026", nil) }
+	with := func(change func(*http.Request)) *http.Request {
+		r := base()
+		change(r)
+		return r
+	}
+	user := keyfuncs.FirstOf(keyfuncs.Header("X-User"), keyfuncs.Const("nobody"))
+	cfg := Config{User: user, Vary: []string{"Accept-Language"}}
+	seen := make(map[string]int)
+	for i, r := range []*http.Request{
+		base(),
+		with(func(r *http.Request) { r.Method = "HEAD" }),
+		with(func(r *http.Request) { r.Host = "other" }),
+		with(func(r *http.Request) { r.URL.Path = "/rewritten" }),
+		with(func(r *http.Request) { r.RequestURI = "/v1/report?year=2026" }),
+		with(func(r *http.Request) { r.URL.RawQuery = "year=2025" }),
+		with(func(r *http.Request) { r.TLS = &tls.ConnectionState{} }),
+		with(func(r *http.Request) { r.Header.Set("X-User", "ann") }),
+		with(func(r *http.Request) { r.Header.Set("X-User", "bob") }),
+		with(func(r *http.Request) { r.Header["Accept-Language"] = []string{"de", "en"} }),
+		with(func(r *http.Request) { r.Header["Accept-Language"] = []string{"de, en"} }),
+	} {
+		for _, credentials := range []bool{false, true} {
+			name, err := cfg.name(r, credentials)
+			again, _ := cfg.name(r.Clone(t.Context()), credentials)
+			if err != nil || name != again {
+				t.Errorf("request %d: %q, %q, %v", i, name, again, err)
+			}
+			if other, found := seen[name]; found {
+				t.Errorf("requests %d and %d have one name", other, i)
+			}
+			seen[name] = i
+		}
+	}
+	own := Config{Key: keyfuncs.Query("year")}
+	a, _ := own.name(base(), false)
+	b, _ := own.name(with(func(r *http.Request) { r.Host = "other" }), false)
+	c, _ := own.name(with(func(r *http.Request) { r.Method = "HEAD" }), false)
+	if a != b || a == c {
+		t.Errorf("with a Key: %q, of another host %q, for HEAD %q", a, b, c)
+	}
+}

@@ -1,0 +1,40 @@
+package table
+
+// The mutants of coalesce.
+var coalesceMutants = []Mutant{
+	{
+		Promise: "an answer with a cookie is not shared",
+		File:    "coalesce/verdict.go",
+		Old:     `case len(a.header["Set-Cookie"]) > 0:`,
+		New:     `case false:`,
+		Nets:    []string{"coalesce TestUnshared"},
+	},
+	{
+		Promise: "an answer to someone who says who asks is shared only if it is public",
+		File:    "coalesce/verdict.go",
+		Old:     "case credentials && !public:",
+		New:     "case false && public && credentials:",
+		Nets:    []string{"coalesce TestUnshared", "coalesce TestServe_Users"},
+	},
+	{
+		Promise: "an answer that varies by more than the key is not shared",
+		File:    "coalesce/verdict.go",
+		Old:     "return becauseVary",
+		New:     "return \"\"",
+		Nets:    []string{"coalesce TestUnshared"},
+	},
+	{
+		Promise: "the user is a part of the key",
+		File:    "coalesce/key.go",
+		Old:     `parts = append(parts, "user", user)`,
+		New:     `_ = user`,
+		Nets:    []string{"coalesce TestName", "coalesce TestServe_Users/User"},
+	},
+	{
+		Promise: "the client that leaves does not end the run of all",
+		File:    "coalesce/attempt.go",
+		Old:     "if c.follows.Load() {",
+		New:     "{",
+		Nets:    []string{"coalesce TestServe_ClientLeaves"},
+	},
+}
