@@ -18,10 +18,7 @@ type answer struct {
 	status  int
 	header  http.Header // the changes of the handler; without values: it took the header away
 	body    []byte
-	// account has the body until nobody sends it. users is how many do, which the mutex of flights
-	// guards.
-	account *request.Account
-	users   int
+	account *request.Account // that of the body, until nobody sends it
 }
 
 // A stored answer begins with the magic, the last byte of which is the version, and its kind.

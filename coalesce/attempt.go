@@ -22,9 +22,10 @@ type attempt struct {
 	credentials bool
 	outer       *attempt // that of the run which has made this request; nil: a client has
 
-	flight *flight         // The flight that this request leads. nil: it leads none.
-	lease  *core.OnceLease // nil: the request does not run for others.
-	shared *answer         // the answer that this request uses; nil: none.
+	// lead and lease are those of a request that runs for others. nil: it does not.
+	lead   *lead
+	lease  *core.OnceLease
+	shared *outcome // what this request uses; nil: nothing.
 }
 
 // Name returns the name of the lock.
@@ -32,81 +33,59 @@ func (a *attempt) Name() string { return a.name }
 
 // Acquire joins those who want the same, in this process or others.
 func (a *attempt) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
-	deadline := time.Now().Add(opts.WaitTime)
-	for {
-		f, leads, err := a.g.flights.join(a.name, a.g.cfg.MaxWaiters)
-		if err != nil {
-			return nil, err
-		}
-		if leads {
-			a.flight = f
-			opts.WaitTime = max(0, time.Until(deadline))
-			return a.lead(ctx, opts)
-		}
-		result, err := a.g.flights.wait(ctx, f, deadline)
-		switch {
-		case err != nil:
-			return nil, err
-		case result.answer != nil:
-			return nil, a.use(result.answer)
-		case result.err != nil:
-			return nil, result.err
-		}
-	}
-}
-
-// lead acquires the lock for all who wait in this process, or gets what another process left.
-func (a *attempt) lead(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
-	lease, record, err := a.g.locks.Once(a.name).Acquire(ctx, core.AcquireOptions{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
+	own, found, err := share(ctx, groupKey{locks: a.g.locks, key: a.name, guard: a.g}, a.g.cfg.MaxWaiters,
+		Options{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
 	switch {
-	case err == nil && record == nil:
-		a.lease = lease
-		return lease.Lease, nil
-	case err == nil:
-		var found *answer
-		if found, err = a.open(record); err == nil {
-			a.land(landing{answer: found})
-			return nil, a.use(found)
-		}
+	case err != nil:
+		return nil, err
+	case own != nil:
+		a.lead, a.lease = own.lead, own.lease
+		return own.lease.Lease, nil
 	}
-	if ctx.Err() != nil || errors.Is(err, core.ErrNotAcquired) {
-		a.land(landing{}) // Only this request has no time left.
-	} else {
-		a.land(landing{err: err})
-	}
-	return nil, err
-}
-
-func (a *attempt) land(result landing) { a.g.flights.land(a.flight, result) }
-
-// leave ends the request. A flight that it leads has landed by then, unless something has panicked.
-func (a *attempt) leave() {
-	if a.flight != nil {
-		a.land(landing{})
-	}
-	a.g.flights.drop(a.shared)
+	return nil, a.use(found)
 }
 
 // use returns the error that answers the request with what others share, or runs it for itself.
-func (a *attempt) use(shared *answer) error {
-	a.shared = shared
-	if shared.because != "" {
-		return &alone{NotShared{shared.because}, a.next}
+func (a *attempt) use(found *outcome) error {
+	a.shared = found
+	found.once.Do(func() {
+		if found.answer == nil {
+			found.answer, found.failed = a.open(found.record)
+		}
+	})
+	switch {
+	case found.failed != nil:
+		return found.failed
+	case found.answer.because != "":
+		return &alone{NotShared{found.answer.because}, a.next}
 	}
-	return &sharing{a}
+	return &sharing{a.g, found.answer}
+}
+
+// leave ends the request. The last one that uses an answer gives back its memory.
+func (a *attempt) leave() {
+	if a.lead != nil {
+		a.lead.cede() // unless it has landed
+	}
+	if a.shared != nil && a.shared.users.Add(-1) == 0 && a.shared.answer != nil && a.shared.answer.account != nil {
+		a.shared.answer.account.Close()
+	}
 }
 
 // A sharing answers a request with the answer of another one.
-type sharing struct{ a *attempt }
+type sharing struct {
+	g      *Guard
+	answer *answer
+}
 
 func (s *sharing) Error() string { return ErrShared.Error() }
 func (s *sharing) Unwrap() error { return ErrShared }
 
 // Status returns the status of the answer, for guard.Outcome.
-func (s *sharing) Status() int { return s.a.shared.status }
+func (s *sharing) Status() int { return s.answer.status }
 
 func (s *sharing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.a.shared.send(w, r, !s.a.g.cfg.Unmarked)
+	s.answer.send(w, r, !s.g.cfg.Unmarked)
 }
 
 // An alone runs the handler for one request, because the answer to another one was not shared.
@@ -127,6 +106,8 @@ func (a *attempt) run(r *http.Request) {
 	}
 	ctx := newRunContext(r.Context(), a.lease.Lease)
 	defer ctx.end()
+	// When the lease is lost, another request runs, even while this one still does.
+	defer context.AfterFunc(ctx, a.lead.cede)()
 	rec := &Recorder{method: r.Method, limit: a.g.cfg.MaxAnswer}
 	rec.unshared = func(head answerHead) string { return head.unshared(a.credentials, a.g.cfg.Vary) }
 	rec.onRefuse = func() {
@@ -161,7 +142,7 @@ func (a *attempt) run(r *http.Request) {
 		a.finish(r, rec.answer(), ttl)
 	} else {
 		rec.account.Close()
-		a.land(landing{})
+		a.lead.cede()
 	}
 }
 
@@ -194,12 +175,11 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 		if done.account != nil {
 			done.account.Close()
 		}
-		a.land(landing{})
 		return
 	}
-	a.shared = done
+	a.shared = &outcome{answer: done}
 	record, err := a.seal(done)
-	a.land(landing{answer: done})
+	a.lead.land(a.shared)
 	ctx := context.WithoutCancel(r.Context())
 	_ = guard.ReleaseBy(ctx, func(*core.Lease) error { // The error is in the Outcome.
 		if err != nil {
@@ -256,7 +236,10 @@ func (a *attempt) open(record []byte) (*answer, error) {
 		return &answer{because: becauseUnreadable}, nil
 	}
 	found.account = &request.Account{}
-	return found, found.account.Hold(size)
+	if err := found.account.Hold(size); err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // A runContext is that of a run. It has the values of its parent. It ends when the lease is lost, and

@@ -16,21 +16,30 @@ func enter(ctx context.Context, locks *core.Client, key string, opts Options) (*
 	if reenters(ctx, key) {
 		return (&lead{ended: true}).ask(ctx, locks, key, opts, opts.WaitTime)
 	}
-	g, l := join(groupKey{locks, key, opts.WaitTime == core.WaitForever})
-	if l != nil {
-		return l.ask(ctx, locks, key, opts, opts.WaitTime)
-	}
+	return share(ctx, groupKey{locks: locks, key: key, forever: opts.WaitTime == core.WaitForever}, -1, opts)
+}
+
+// share is enter for a caller that has not the lock already. At most so many wait in this process; -1:
+// any number.
+func share(ctx context.Context, key groupKey, most int, opts Options) (*run, *outcome, error) {
 	began := time.Now()
-	l, err := g.await(watched(ctx), opts.WaitTime)
+	g, l, err := join(key, most)
+	if err != nil {
+		return nil, nil, err
+	}
+	if l != nil {
+		return l.ask(ctx, key.locks, key.key, opts, opts.WaitTime)
+	}
+	l, err = g.await(watched(ctx), opts.WaitTime)
 	switch {
 	case err != nil:
 		return nil, nil, err
 	case l == nil:
 		return nil, g.outcome, g.outcome.err
 	case opts.WaitTime == core.WaitForever:
-		return l.ask(ctx, locks, key, opts, core.WaitForever)
+		return l.ask(ctx, key.locks, key.key, opts, core.WaitForever)
 	}
-	return l.ask(ctx, locks, key, opts, max(0, opts.WaitTime-time.Since(began)))
+	return l.ask(ctx, key.locks, key.key, opts, max(0, opts.WaitTime-time.Since(began)))
 }
 
 // ask acquires the lock or the record for a leader.

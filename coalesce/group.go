@@ -27,11 +27,12 @@ type group struct {
 }
 
 // A groupKey says which callers share a group. Those that wait for ever outlast an outage of Redis,
-// which the others learn of, so they have a group of their own.
+// which the others learn of, so they have a group of their own. So have the requests of each Guard.
 type groupKey struct {
 	locks   *core.Client
 	key     string
 	forever bool
+	guard   *Guard // nil: Do
 }
 
 // groups are those that callers are in.
@@ -48,18 +49,22 @@ type lead struct {
 	ended bool
 }
 
-// join returns the group of a key. leads is nil if another caller leads it.
-func join(key groupKey) (g *group, leads *lead) {
+// join returns the group of a key. leads is nil if another caller leads it. At most so many wait; -1:
+// any number.
+func join(key groupKey, most int) (g *group, leads *lead, err error) {
 	groups.mu.Lock()
 	defer groups.mu.Unlock()
 	g = groups.byKey[key]
 	if g != nil {
+		if most >= 0 && g.waiting >= most {
+			return nil, nil, core.ErrTooManyWaiters
+		}
 		g.waiting++
-		return g, nil
+		return g, nil, nil
 	}
 	g = &group{key: key, led: true, lead: make(chan struct{}, 1), landed: make(chan struct{})}
 	groups.byKey[key] = g
-	return g, &lead{of: g}
+	return g, &lead{of: g}, nil
 }
 
 // await waits for the outcome, or for the lead. Without either it returns why it waits no longer.
@@ -76,10 +81,14 @@ func (g *group) await(ctx context.Context, waitTime time.Duration) (leads *lead,
 	case <-g.lead:
 		return g.take(), nil
 	case <-ctx.Done():
-		g.leave()
+		if g.leave() {
+			return nil, nil
+		}
 		return nil, fmt.Errorf("%w: %w", core.ErrStillHeld, ended(ctx))
 	case <-over:
-		g.leave()
+		if g.leave() {
+			return nil, nil
+		}
 		return nil, &core.NotAcquiredError{Name: g.key.key, Waited: waitTime}
 	}
 }
@@ -93,12 +102,16 @@ func (g *group) take() *lead {
 	return &lead{of: g}
 }
 
-// leave removes a caller that waits.
-func (g *group) leave() {
+// leave removes a caller that waits, unless the group has landed.
+func (g *group) leave() (landed bool) {
 	groups.mu.Lock()
 	defer groups.mu.Unlock()
+	if g.outcome != nil {
+		return true
+	}
 	g.waiting--
 	g.forgetLocked()
+	return false
 }
 
 // forgetLocked ends a group that nobody leads or waits for.
@@ -108,15 +121,17 @@ func (g *group) forgetLocked() {
 	}
 }
 
-// land gives all who wait the outcome. Callers that come later have a new group. A lead that has
-// ended does nothing.
+// land gives all who wait the outcome. Callers that come later have a new group. After the end of the
+// lead, only its caller uses the outcome.
 func (l *lead) land(o *outcome) {
 	groups.mu.Lock()
 	defer groups.mu.Unlock()
+	o.users.Store(1)
 	if l.ended {
 		return
 	}
 	l.ended = true
+	o.users.Add(int32(l.of.waiting))
 	delete(groups.byKey, l.of.key)
 	l.of.outcome = o
 	close(l.of.landed)

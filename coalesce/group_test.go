@@ -64,8 +64,8 @@ func TestGroup_Forgotten(t *testing.T) {
 			next.cede()
 		},
 	} {
-		g, l := join(key)
-		if again, none := join(key); again != g || none != nil {
+		g, l, _ := join(key, -1)
+		if again, none, _ := join(key, -1); again != g || none != nil {
 			t.Fatalf("%s: the second caller does not wait", name)
 		}
 		end(g, l)

@@ -14,10 +14,9 @@ import (
 // A Guard lets requests share the answer of one run. It is safe for concurrent use and has nothing to
 // close.
 type Guard struct {
-	locks   *core.Client
-	cfg     Config
-	guard   *guard.Guard
-	flights flights
+	locks *core.Client
+	cfg   Config
+	guard *guard.Guard
 	// lines limits the log lines that a fault repeats with each request.
 	lines loglimit.Limit
 }

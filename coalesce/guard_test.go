@@ -95,13 +95,8 @@ func (s *site) gather(waiting int) {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprint(waiting, " requests wait"), func() bool {
 		n := 0
-		for i, g := range s.guards {
-			n += s.locks[i].Stats().Waiting
-			g.flights.mu.Lock()
-			for _, f := range g.flights.byName {
-				n += f.waiting
-			}
-			g.flights.mu.Unlock()
+		for i := range s.guards {
+			n += s.locks[i].Stats().Waiting + waitingWith(s.locks[i])
 		}
 		return n == waiting
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
+	"sync/atomic"
 )
 
 // A Codec turns results into what Redis stores, and back. It is safe for concurrent use. Unmarshal
@@ -44,15 +45,20 @@ func resultRecord(codec Codec, result any) ([]byte, error) {
 	return append([]byte{kindResult}, data...), nil
 }
 
-// An outcome is what a group lands with: a record, or an error that concerns all who wait.
+// An outcome is what a group lands with: a record, the answer of a Guard's run in this process, or an
+// error that concerns all who wait.
 type outcome struct {
 	record []byte
+	answer *answer
 	err    error
 
-	// once decodes the record into value, a pointer, if the callers may share that.
+	// once decodes the record into value, a pointer, if the callers of Do may share that, or into the
+	// answer that requests share.
 	once   sync.Once
 	value  any
 	failed error
+	// users is how many requests have not sent the answer.
+	users atomic.Int32
 }
 
 // read returns the result in an outcome with a record, or the error of the run. Callers of a group
