@@ -176,8 +176,8 @@ echov5: ## check that the adapter for Echo v5 is that for v4, but for what diffe
 
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
-WORDS = README.md ARCHITECTURE.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard keyfuncs adapter middleware wasm embedded inspect \
-	internal examples cmd caddy otelreqlock promreqlock deploy tools
+WORDS = README.md ARCHITECTURE.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard coalesce idempotency keyfuncs \
+	adapter middleware wasm embedded inspect internal examples cmd caddy otelreqlock promreqlock deploy tools
 
 .PHONY: words
 words: test-tools ## check the words of README, docs and comments: phrases, long sentences, passive verbs, reading ease

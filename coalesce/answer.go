@@ -18,7 +18,7 @@ type answer struct {
 	status  int
 	header  http.Header // the changes of the handler; without values: it took the header away
 	body    []byte
-	account *request.Account // that of the body, until nobody sends it
+	account *request.Account // that of the body, until no one sends it
 }
 
 // A stored answer begins with the magic, the last byte of which is the version, and its kind.

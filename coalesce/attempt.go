@@ -216,7 +216,7 @@ func (a *attempt) seal(done *answer) ([]byte, error) {
 	return sealed, err
 }
 
-// open decodes an answer from Redis. One that cannot be read is shared with nobody. The error says
+// open decodes an answer from Redis. One that cannot be read is shared with no one. The error says
 // that there is no room for it.
 func (a *attempt) open(record []byte) (*answer, error) {
 	data, size, err := record, len(record), error(nil)

@@ -127,7 +127,7 @@ func (s *shift) call(process int, id string, random *rand.Rand) {
 }
 
 // Whatever fails, each caller gets an answer of a run that overlapped its wait, or whose record was
-// still there, and nobody waits for ever.
+// still there, and no one waits for ever.
 func TestDo_Faults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -114,7 +114,7 @@ func (g *group) leave() (landed bool) {
 	return false
 }
 
-// forgetLocked ends a group that nobody leads or waits for.
+// forgetLocked ends a group that no one leads or waits for.
 func (g *group) forgetLocked() {
 	if !g.led && g.waiting == 0 && groups.byKey[g.key] == g {
 		delete(groups.byKey, g.key)

@@ -32,7 +32,7 @@ func underWay(locks *core.Client) (n int) {
 	return n
 }
 
-// A group is forgotten when nobody leads it or waits for it, in whichever order they go.
+// A group is forgotten when no one leads it or waits for it, in whichever order they go.
 func TestGroup_Forgotten(t *testing.T) {
 	t.Parallel()
 	locks := newLocks(t, redistest.Start(t))

@@ -506,7 +506,7 @@ func TestServe_Conditional(t *testing.T) {
 	}
 }
 
-// Nobody waits longer than WaitTime, in the process that runs and in others.
+// No one waits longer than WaitTime, in the process that runs and in others.
 func TestServe_WaitTime(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 2, Config{WaitTime: 10 * time.Millisecond})
