@@ -102,6 +102,17 @@ func (rec *Recorder) refuse(because string) {
 	}
 }
 
+// Failed says that the handler has failed. If it has not answered, others do, and that answer is not
+// shared. It is for adapters.
+func (rec *Recorder) Failed() {
+	if rec.head.status == 0 {
+		rec.refuse(becauseIncomplete)
+	}
+}
+
+// Bypassed says that an answer went past the Recorder, or will. It is not shared. It is for adapters.
+func (rec *Recorder) Bypassed() { rec.refuse(becauseIncomplete) }
+
 func (rec *Recorder) writeHeader(status int) {
 	if rec.head.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		rec.begin(status)

@@ -40,10 +40,17 @@ func runOnce(g *idempotency.Guard) server {
 	}
 }
 
+// A recorder takes the answer of a run. Failed says that the handler has failed: without an answer,
+// nothing is recorded.
+type recorder interface {
+	Wrap(http.ResponseWriter) http.ResponseWriter
+	Failed()
+}
+
 // record runs the handler, and Echo's answer to its error, with their own response over the
 // recorder. The hooks of the outer response belong to middleware further out, and run when the
 // answer is sent, replayed or not.
-func record(c echo.Context, next echo.HandlerFunc, rec *idempotency.Recorder) {
+func record(c echo.Context, next echo.HandlerFunc, rec recorder) {
 	outer := c.Response()
 	own := newResponse(c, rec.Wrap(outer))
 	own.Status = http.StatusOK // Echo's own begins with it.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v5"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/idempotency"
@@ -89,4 +90,36 @@ func ExampleLeaseFrom() {
 	// under reqlock:1: true
 	// idempotency key k-1, the same for another service: true
 	// released: <nil>, again under a lock: false
+}
+
+// Two clients want one report. It is computed once.
+func ExampleCoalesce() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	one := echolock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone})
+	e := echo.New()
+	runs := 0
+	e.GET("/report", func(c *echo.Context) error {
+		runs++
+		return c.String(http.StatusOK, "sold: 7") // in production, the query that takes seconds
+	}, one)
+	for range 2 {
+		w := httptest.NewRecorder()
+		e.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+		fmt.Println(w.Body)
+	}
+	fmt.Println("runs:", runs)
+	// Output:
+	// sold: 7
+	// sold: 7
+	// runs: 1
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/idempotency"
@@ -86,4 +87,36 @@ func ExampleLeaseFrom() {
 	// under reqlock:1: true
 	// idempotency key k-1, the same for another service: true
 	// released: <nil>, again under a lock: false
+}
+
+// Two clients want one report. It is computed once.
+func ExampleCoalesce() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	one := ginlock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone})
+	router := gin.New()
+	runs := 0
+	router.GET("/report", one, func(c *gin.Context) {
+		runs++
+		c.String(http.StatusOK, "sold: 7") // in production, the query that takes seconds
+	})
+	for range 2 {
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+		fmt.Println(w.Body)
+	}
+	fmt.Println("runs:", runs)
+	// Output:
+	// sold: 7
+	// sold: 7
+	// runs: 1
 }

@@ -1,0 +1,38 @@
+package echolock
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+	"github.com/reqlock/reqlock/coalesce"
+	"github.com/reqlock/reqlock/core"
+)
+
+// Coalesce returns a middleware that runs the rest of the chain once for all requests that want the
+// same at the same time, and gives them its answer. The error that a handler returns is answered by
+// Echo's HTTPErrorHandler at once, so that this answer is shared as well: middleware further out gets
+// nil. If HTTPErrorHandler writes nothing, nothing is shared. Coalesce panics on a Config that can never
+// work; see coalesce.New.
+func Coalesce(locks *core.Client, cfg coalesce.Config, options ...Option) echo.MiddlewareFunc {
+	wrap := newWrapper(options, &cfg.ErrorHandler)
+	g, err := coalesce.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return wrap.around(runForAll(g))
+}
+
+// runForAll serves requests that want the same with one run.
+func runForAll(g *coalesce.Guard) server {
+	return func(c echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
+		g.Serve(c.Response(), r, func(r *http.Request, rec *coalesce.Recorder) {
+			c.SetRequest(r)
+			if rec == nil {
+				err = next(c)
+				return
+			}
+			record(c, next, rec)
+		})
+		return err
+	}
+}

@@ -1,0 +1,56 @@
+package ginlock
+
+import (
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/coalesce"
+	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/guard"
+)
+
+// Coalesce returns a middleware that runs the rest of the chain once for all requests that want the
+// same at the same time, and gives them its answer. If a run leaves errors with c.Error and no answer,
+// middleware further out answers, and nothing is shared. Nor is the answer of gin.Engine.HandleContext,
+// which goes past the middleware of the first route. It panics on a Config that can never work; see
+// coalesce.New.
+func Coalesce(locks *core.Client, cfg coalesce.Config) gin.HandlerFunc {
+	g, err := coalesce.New(locks, cfg)
+	if err != nil {
+		panic(err)
+	}
+	return around(runForAll(g))
+}
+
+// runForAll serves requests that want the same with one run.
+func runForAll(g *coalesce.Guard) server {
+	return func(c *gin.Context, r *http.Request, next chain) (ran bool) {
+		outer := sink{c.Writer}
+		g.Serve(outer, r, func(own *http.Request, rec *coalesce.Recorder) {
+			if rec == nil {
+				ran = next(c, own)
+				return
+			}
+			w, failed := newWriter(rec.Wrap(outer), outer), len(c.Errors)
+			c.Writer = w
+			defer func() {
+				c.Writer = outer.ResponseWriter
+				if outer.Size() != w.Size() { // HandleContext replaces the writer of c by Gin's own.
+					rec.Bypassed()
+				}
+			}()
+			ran = next(c, own)
+			switch {
+			case len(c.Errors) > failed && !answered(w):
+				// Middleware further out may answer the errors, in its own way.
+				rec.Bypassed()
+				outer.ResponseWriter.WriteHeader(w.Status())
+			case guard.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
+				// It was interrupted, and has answered nothing.
+			case outer.Size() == w.Size():
+				w.WriteHeaderNow()
+			}
+		})
+		return ran
+	}
+}
