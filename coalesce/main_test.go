@@ -2,7 +2,9 @@ package coalesce
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -11,7 +13,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Settled(m)) }
+func TestMain(m *testing.M) {
+	if addr := os.Getenv(doomedVariable); addr != "" {
+		fmt.Fprintln(os.Stderr, doomed(addr))
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(redistest.Settled(m))
+}
 
 var bg = context.Background()
 
