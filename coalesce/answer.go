@@ -46,7 +46,9 @@ func decodeAnswer(data []byte) (*answer, error) {
 	kind, in := data[len(answerMagic)], request.Decoder{Data: data[len(answerMagic)+1:]}
 	switch kind {
 	case kindUnshared:
-		return &answer{because: string(in.Data)}, nil
+		if because := string(in.Data); reasons[because] {
+			return &answer{because: because}, nil
+		}
 	case kindShared:
 		a := &answer{status: int(in.Number(999)), header: in.Header()}
 		if a.body = in.Data; !in.Bad && a.status >= 200 {

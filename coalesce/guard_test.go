@@ -632,7 +632,7 @@ func TestDecodeAnswer(t *testing.T) {
 			t.Errorf("the first %d bytes are an answer", size)
 		}
 	}
-	for _, data := range []string{"", "RQLI\x01A", "RQLC\x02A\xc8\x01\x00", "RQLC\x01X", "RQLC\x01A\x10\x00"} {
+	for _, data := range []string{"", "RQLI\x01A", "RQLC\x02A\xc8\x01\x00", "RQLC\x01X", "RQLC\x01Nodd", "RQLC\x01A\x10\x00"} {
 		if _, err := decodeAnswer([]byte(data)); err == nil {
 			t.Errorf("%q is an answer", data)
 		}

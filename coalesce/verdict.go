@@ -33,6 +33,13 @@ const (
 	becauseUnreadable  = "unreadable"
 )
 
+// reasons has them all. A record of another version may have others.
+var reasons = map[string]bool{
+	becauseSetCookie: true, becausePrivate: true, becauseVary: true, becauseCredentials: true, becauseStatus: true, becausePartial: true,
+	becauseTrailer: true, becauseFlushed: true, becauseHijacked: true, becauseTooLarge: true, becauseBusy: true, becauseIncomplete: true,
+	becauseUnreadable: true,
+}
+
 // mayShare reports whether a request may get the answer of another one. unsafe means that the key is
 // known to cover other methods and bodies.
 func mayShare(method string, header http.Header, hasBody, unsafe bool) bool {

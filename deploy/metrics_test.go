@@ -44,6 +44,7 @@ func use(t *testing.T, m interface {
 	telemetry
 	WatchPlugin(string, interface{ Calls() map[string]uint64 }) (stop func())
 	ObserveIdempotent(*http.Request, guard.Outcome)
+	ObserveCoalesced(*http.Request, guard.Outcome)
 }) {
 	t.Helper()
 	locks := locktest.NewLocks(t, func(o *core.Options) { o.Observer = m.Observer(core.Observer{}) })
@@ -65,6 +66,7 @@ func use(t *testing.T, m interface {
 	r.Pattern = "POST /pay"
 	m.Observe(r, guard.Outcome{Ran: true})
 	m.ObserveIdempotent(r, guard.Outcome{Ran: true})
+	m.ObserveCoalesced(r, guard.Outcome{Ran: true})
 }
 
 // scraped returns the metrics of reqlock in a registry.

@@ -76,3 +76,8 @@ func (t *Telemetry) Observe(r *http.Request, o guard.Outcome) { t.recorder.Obser
 func (t *Telemetry) ObserveIdempotent(r *http.Request, o guard.Outcome) {
 	t.recorder.ObserveIdempotent(r, o)
 }
+
+// ObserveCoalesced is for coalesce.Config.Observe. It counts requests.
+func (t *Telemetry) ObserveCoalesced(r *http.Request, o guard.Outcome) {
+	t.recorder.ObserveCoalesced(r, o)
+}

@@ -110,3 +110,8 @@ func (c *Collector) Observe(r *http.Request, o guard.Outcome) { c.recorder.Obser
 func (c *Collector) ObserveIdempotent(r *http.Request, o guard.Outcome) {
 	c.recorder.ObserveIdempotent(r, o)
 }
+
+// ObserveCoalesced is for coalesce.Config.Observe. It counts requests.
+func (c *Collector) ObserveCoalesced(r *http.Request, o guard.Outcome) {
+	c.recorder.ObserveCoalesced(r, o)
+}

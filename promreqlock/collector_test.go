@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -39,6 +40,7 @@ func TestCollector(t *testing.T) {
 	r.Pattern = "POST /pay"
 	c.Observe(r, guard.Outcome{Err: &guard.Error{Type: guard.ProblemLocked}})
 	c.ObserveIdempotent(r, guard.Outcome{Err: idempotency.ErrReplayed})
+	c.ObserveCoalesced(r, guard.Outcome{Err: coalesce.ErrShared})
 
 	for series, want := range map[string]float64{
 		`reqlock_locks_held{reqlock_kind="lock"}`:                                                                 1,
@@ -50,6 +52,7 @@ func TestCollector(t *testing.T) {
 		`reqlock_locks_lost_total{}`:                                                                              0,
 		`reqlock_requests_total{http_route="/pay",reqlock_problem="locked"}`:                                      1,
 		`reqlock_idempotency_outcomes_total{http_route="/pay",reqlock_outcome="replayed",reqlock_problem="none"}`: 1,
+		`reqlock_coalesce_outcomes_total{http_route="/pay",reqlock_outcome="shared",reqlock_problem="none"}`:      1,
 		`reqlock_plugin_calls_total{reqlock_outcome="trap",reqlock_plugin="orders"}`:                              2,
 	} {
 		if got, ok := values(t, registry)[series]; !ok || got != want {

@@ -38,6 +38,7 @@ const (
 	RedisErrors
 	Requests
 	IdempotencyOutcomes
+	CoalesceOutcomes
 	PluginCalls
 	metrics
 )
@@ -128,6 +129,10 @@ var descriptions = [metrics]Description{
 		"reqlock.idempotency.outcomes", Counter, "{request}",
 		"Requests with idempotency keys.", []string{Outcome, Problem, Route},
 	},
+	CoalesceOutcomes: {
+		"reqlock.coalesce.outcomes", Counter, "{request}",
+		"Requests that may share an answer.", []string{Outcome, Problem, Route},
+	},
 	PluginCalls: {
 		"reqlock.plugin.calls", Counter, "{call}",
 		"Calls of WebAssembly plugins.", []string{Plugin, Outcome},
@@ -141,7 +146,7 @@ func (m Metric) Describe() Description { return descriptions[m] }
 // conventions.
 const (
 	Kind      = "reqlock.kind"       // The kind of the lock is lock, fair, fenced, read, write or once.
-	Outcome   = "reqlock.outcome"    // see AcquireOutcome, HoldOutcome and Idempotency
+	Outcome   = "reqlock.outcome"    // see AcquireOutcome, HoldOutcome, Idempotency and Coalesced
 	Problem   = "reqlock.problem"    // see RequestProblem
 	BatchSize = "reqlock.batch.size" // the least size of a class: 1, 2, 4 and so on, up to 128
 	Client    = "reqlock.client"     // the name that the application gives to a core.Client, if any

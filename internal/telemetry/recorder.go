@@ -18,8 +18,8 @@ type Recorder struct {
 	// it, or nil.
 	Trace func(ctx context.Context, what Metric, e core.Event, took time.Duration, end End) *Exemplar
 
-	acquires, holds       series[End, Distribution]
-	requests, idempotents series[request, atomic.Uint64]
+	acquires, holds                  series[End, Distribution]
+	requests, idempotents, coalesced series[request, atomic.Uint64]
 
 	mu      sync.Mutex
 	watched []*source // one of each metric and name; copied to be changed
@@ -59,6 +59,12 @@ func (r *Recorder) Observe(req *http.Request, o guard.Outcome) {
 func (r *Recorder) ObserveIdempotent(req *http.Request, o guard.Outcome) {
 	outcome, problem := Idempotency(o)
 	r.idempotents.of(request{outcome, problem, RouteOf(req)}).Add(1)
+}
+
+// ObserveCoalesced counts a request in a coalesce.Guard.
+func (r *Recorder) ObserveCoalesced(req *http.Request, o guard.Outcome) {
+	outcome, problem := Coalesced(o)
+	r.coalesced.of(request{outcome, problem, RouteOf(req)}).Add(1)
 }
 
 // A source is a client or a plugin whose numbers are read at each collection.
@@ -126,6 +132,9 @@ func (r *Recorder) Collect() map[Metric][]Point {
 	}
 	for of, n := range r.idempotents.all() {
 		out(IdempotencyOutcomes, Point{Attributes: of.attributes(), Value: float64(n.Load())})
+	}
+	for of, n := range r.coalesced.all() {
+		out(CoalesceOutcomes, Point{Attributes: of.attributes(), Value: float64(n.Load())})
 	}
 	r.mu.Lock()
 	watched := r.watched

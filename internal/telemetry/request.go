@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -73,11 +74,13 @@ func RequestProblem(o guard.Outcome) string {
 	return OtherProblem
 }
 
-// The values of Outcome in IdempotencyOutcomes.
+// The values of Outcome in IdempotencyOutcomes and CoalesceOutcomes.
 const (
 	Ran            = "ran"
 	Replayed       = "replayed"
 	NotStored      = "not_stored" // the handler ran, but its result is not stored
+	Shared         = "shared"
+	NotShared      = "not_shared" // the handler ran, and its answer was for this request alone
 	RefusedRequest = "refused"    // see Problem
 )
 
@@ -88,6 +91,21 @@ func Idempotency(o guard.Outcome) (outcome, problem string) {
 		return Replayed, NoProblem
 	case errors.Is(o.Err, idempotency.ErrNotStored):
 		return NotStored, RequestProblem(o)
+	case o.Ran:
+		return Ran, RequestProblem(o)
+	}
+	return RefusedRequest, RequestProblem(o)
+}
+
+// Coalesced returns the outcome of a request in a coalesce.Guard, and its problem. That of an answer
+// which is not shared is the reason, one of a few.
+func Coalesced(o guard.Outcome) (outcome, problem string) {
+	var notShared *coalesce.NotShared
+	switch {
+	case errors.Is(o.Err, coalesce.ErrShared):
+		return Shared, NoProblem
+	case errors.As(o.Err, &notShared):
+		return NotShared, notShared.Reason
 	case o.Ran:
 		return Ran, RequestProblem(o)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -97,6 +98,25 @@ func TestRequestProblem(t *testing.T) {
 		}
 		if outcome, problem := Idempotency(test.outcome); outcome != test.idempotency || problem != test.andThere {
 			t.Errorf("%+v: idempotency: %q and %q, want %q and %q", test.outcome, outcome, problem, test.idempotency, test.andThere)
+		}
+	}
+}
+
+func TestCoalesced(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		outcome       guard.Outcome
+		want, problem string
+	}{
+		{guard.Outcome{Ran: true}, "ran", "none"},
+		{guard.Outcome{Ran: true, FailedOpen: true, Err: errors.New("refused")}, "ran", "failed-open"},
+		{guard.Outcome{Ran: true, Err: core.ErrLockLost}, "ran", "lock-lost"},
+		{guard.Outcome{Err: coalesce.ErrShared}, "shared", "none"},
+		{guard.Outcome{Ran: true, Err: fmt.Errorf("%w, %w", &coalesce.NotShared{Reason: "set-cookie"}, core.ErrLockLost)}, "not_shared", "set-cookie"},
+		{guard.Outcome{Err: &guard.Error{Type: guard.ProblemWaitTimeout}}, "refused", "wait-timeout"},
+	} {
+		if got, problem := Coalesced(test.outcome); got != test.want || problem != test.problem {
+			t.Errorf("%+v: %q and %q, want %q and %q", test.outcome, got, problem, test.want, test.problem)
 		}
 	}
 }
