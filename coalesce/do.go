@@ -25,6 +25,9 @@ func Do[T any](ctx context.Context, locks *core.Client, key string, opts Options
 	if err := opts.validate(); err != nil {
 		return result, false, err
 	}
+	if locks == nil {
+		return result, false, fmt.Errorf("%w: there is no *core.Client", ErrInvalidOptions)
+	}
 	opts = opts.withDefaults()
 	r, o, err := enter(ctx, locks, key, opts)
 	switch {

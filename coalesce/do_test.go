@@ -360,6 +360,10 @@ func TestDo_Invalid(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
 	}
+	_, _, err := Do(bg, nil, "a", Options{}, func(context.Context) (int, error) { t.Error("ran"); return 0, nil })
+	if !errors.Is(err, ErrInvalidOptions) || !strings.Contains(err.Error(), "no *core.Client") {
+		t.Errorf("without a client: %v", err)
+	}
 }
 
 // A record of another program is an error, and no result.
