@@ -32,6 +32,7 @@ type subject struct {
 var subjects = []subject{
 	{"guard", "Config", "The middleware: `guard.Config`"},
 	{"idempotency", "Config", "Idempotency keys: `idempotency.Config`"},
+	{"coalesce", "Config", "Shared answers: `coalesce.Config`"},
 	{"core", "Options", "The lock client: `core.Options`"},
 	{"core", "AcquireOptions", "One acquire: `core.AcquireOptions`"},
 	{"wasm", "Config", "Plugins: `wasm.Config`"},
