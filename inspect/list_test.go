@@ -327,3 +327,20 @@ func TestShow_Record(t *testing.T) {
 		t.Errorf("a marker that was left: %+v", l)
 	}
 }
+
+// The holders of one client stand in the order in which they came, also if the tenth follows the ninth.
+func TestHolder_Compare(t *testing.T) {
+	t.Parallel()
+	want := []Holder{
+		{Owner: "00ff0d0a"},
+		{Owner: "a.abcdefgh:9", Client: "a.abcdefgh"},
+		{Owner: "a.abcdefgh:10", Client: "a.abcdefgh"},
+		{Owner: "a.abcdefgh:10:write", Client: "a.abcdefgh"},
+		{Owner: "b.abcdefgh:1", Client: "b.abcdefgh"},
+	}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	if slices.SortFunc(got, Holder.compare); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

@@ -1,6 +1,10 @@
 package inspect
 
-import "strings"
+import (
+	"cmp"
+	"strconv"
+	"strings"
+)
 
 // A Listing is the locks of a Redis. Its JSON is what the page has at locks.json, Caddy at its admin
 // endpoint, and reqlock ls --json prints.
@@ -74,6 +78,16 @@ type Holder struct {
 
 	// lease is how long the TTL is after a renewal, as far as the page knows.
 	lease int64
+}
+
+// compare orders holders by client, then by the number of the owner, which grows: 9 is before 10.
+func (h Holder) compare(other Holder) int {
+	number := func(h Holder) int64 {
+		digits, _, _ := strings.Cut(strings.TrimPrefix(h.Owner, h.Client+":"), ":")
+		n, _ := strconv.ParseInt(digits, 10, 64) // 0: it has no number
+		return n
+	}
+	return cmp.Or(strings.Compare(h.Client, other.Client), cmp.Compare(number(h), number(other)), strings.Compare(h.Owner, other.Owner))
 }
 
 // Writes reports whether the holder is the writer of a read/write lock.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -188,7 +187,7 @@ func (r *replies) holders() []Holder {
 		}
 		holders = append(holders, Holder{Owner: field, Client: client, Count: count})
 	}
-	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Owner, b.Owner) })
+	slices.SortFunc(holders, Holder.compare)
 	return holders[:min(len(holders), int(r.most))]
 }
 

@@ -147,7 +147,7 @@ func (r *permitReplies) holders() (holders []Holder, ours bool) {
 		}
 		holders[place].Count++
 	}
-	slices.SortFunc(holders, func(a, b Holder) int { return strings.Compare(a.Owner, b.Owner) })
+	slices.SortFunc(holders, Holder.compare)
 	return holders, ours
 }
 
