@@ -18,7 +18,8 @@ type answer struct {
 	status  int
 	header  http.Header // the changes of the handler; without values: it took the header away
 	body    []byte
-	account *request.Account // that of the body, until no one sends it
+	// account has the body until no one sends it.
+	account *request.Account
 }
 
 // A stored answer begins with the magic, the last byte of which is the version, and its kind.
@@ -28,7 +29,7 @@ const (
 	kindUnshared = 'N'
 )
 
-var errNotAnAnswer = errors.New("reqlock: coalesce: the record is no answer of this version; give the Config a Key of its own")
+var errNotAnAnswer = errors.New("reqlock: coalesce: the record was written by another version, or by another program that uses this key")
 
 func (a *answer) encode() []byte {
 	out := []byte(answerMagic)

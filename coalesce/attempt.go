@@ -20,7 +20,8 @@ type attempt struct {
 	next        func(*http.Request, *Recorder)
 	name        string
 	credentials bool
-	outer       *attempt // that of the run which has made this request; nil: a client has
+	// outer is the attempt whose run has made this request. nil: a client has made it.
+	outer *attempt
 
 	// lead and lease are those of a request that runs for others. nil: it does not.
 	lead   *lead

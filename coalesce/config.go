@@ -11,6 +11,7 @@ import (
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
+	"github.com/reqlock/reqlock/internal/request"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -94,7 +95,7 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, name := range c.Vary {
-		refuse(!isToken(name), "Vary has %q; use names of headers, such as Accept-Language", name)
+		refuse(name == "*" || !request.IsToken(name), "Vary has %q; use names of headers, such as Accept-Language", name)
 	}
 	refuse(c.Unsafe != "" && c.Key == nil, "Unsafe is set and Key is nil; with a body, use a key from it, such as keyfuncs.BodyHash()")
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a number of requests", c.MaxWaiters, defaultMaxWaiters)
@@ -145,14 +146,4 @@ func (c Config) observe() func(*http.Request, guard.Outcome) {
 		o.Ran = o.Ran || errors.As(o.Err, new(*NotShared))
 		c.Observe(r, o)
 	}
-}
-
-// isToken reports whether a name can be that of a header.
-func isToken(name string) bool {
-	for _, c := range []byte(name) {
-		if c <= ' ' || c >= 0x7f || slices.Contains([]byte(`"(),/:;<=>?@[\]{}*`), c) {
-			return false
-		}
-	}
-	return name != ""
 }

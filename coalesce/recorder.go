@@ -23,10 +23,11 @@ type Recorder struct {
 	// onRefuse is called once, if the answer is not shared.
 	onRefuse func()
 
-	w       http.ResponseWriter // nil: the adapter has not called Wrap.
-	before  http.Header         // the header as the handler found it
-	head    answerHead          // status 0: not yet known
-	length  int64               // that of Content-Length. -1: there is none.
+	w      http.ResponseWriter // nil: the adapter has not called Wrap.
+	before http.Header         // the header as the handler found it
+	head   answerHead          // status 0: not yet known
+	// length is that of Content-Length. -1: there is none.
+	length  int64
 	body    []byte
 	account request.Account
 	because string // why the answer is not shared; "": it may be.
@@ -38,12 +39,7 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 		return w
 	}
 	rec.w, rec.before, rec.length = w, w.Header().Clone(), -1
-	if _, hijacks := w.(http.Hijacker); !hijacks {
-		if _, inside := request.Outermost[http.Hijacker](w); inside {
-			w = control(w) // or http.ResponseController would hijack the connection past rec
-		}
-	}
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
+	return httpsnoop.Wrap(request.Reveal(w, rec.hijack), httpsnoop.Hooks{
 		WriteHeader: func(httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc { return rec.writeHeader },
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
 			return func(p []byte) (int, error) { return rec.write(next, p) }
@@ -61,36 +57,17 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 			return func() error { rec.begun(); rec.refuse(becauseFlushed); return next() }
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
-			return func() (net.Conn, *bufio.ReadWriter, error) {
-				conn, rw, err := next()
-				if err == nil {
-					rec.refuse(becauseHijacked)
-				}
-				return conn, rw, err
-			}
+			return func() (net.Conn, *bufio.ReadWriter, error) { return rec.hijack(next) }
 		},
 	})
 }
 
-// A controlled writer flushes and hijacks what it unwraps to, without unwrapping to it.
-type controlled struct{ http.ResponseWriter }
-
-// A flushing one is an http.Flusher as well.
-type flushing struct{ controlled }
-
-func (f flushing) Flush() { _ = f.FlushError() }
-
-func control(w http.ResponseWriter) http.ResponseWriter {
-	if _, flushes := w.(http.Flusher); flushes {
-		return flushing{controlled{w}}
+func (rec *Recorder) hijack(next request.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := next()
+	if err == nil {
+		rec.refuse(becauseHijacked)
 	}
-	return controlled{w}
-}
-
-func (c controlled) FlushError() error { return http.NewResponseController(c.ResponseWriter).Flush() }
-
-func (c controlled) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(c.ResponseWriter).Hijack()
+	return conn, rw, err
 }
 
 // refuse lets the answer pass without sharing it.

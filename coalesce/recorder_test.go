@@ -20,6 +20,9 @@ type unwrapping struct {
 
 func (u unwrapping) Unwrap() http.ResponseWriter { return u.inner }
 
+// A plainWriter has no optional methods.
+type plainWriter struct{ http.ResponseWriter }
+
 // What the client gets in another way than by whole writes is noticed, and refused once.
 func TestRecorder_Refuses(t *testing.T) {
 	t.Parallel()
@@ -39,7 +42,14 @@ func TestRecorder_Refuses(t *testing.T) {
 		{"a late trailer", plain, func(w http.ResponseWriter) { w.Header().Set(http.TrailerPrefix+"Digest", "1") }, becauseTrailer},
 		{"hijacked", hijacks, hijack, becauseHijacked},
 		{"hijacked inside", func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{w, hijacker{w}} }, hijack, becauseHijacked},
-		{"flushed inside", func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{w, hijacker{w}} },
+		{"flushed inside, and nothing hijacks", func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{plainWriter{w}, w} },
+			func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, becauseFlushed},
+		{"flushed inside", func(w http.ResponseWriter) http.ResponseWriter {
+			return unwrapping{plainWriter{w}, struct {
+				hijacker
+				http.Flusher
+			}{hijacker{w}, w.(http.Flusher)}}
+		},
 			func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }, becauseFlushed},
 	} {
 		refusals := 0

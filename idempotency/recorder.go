@@ -73,7 +73,7 @@ func (rec *Recorder) Wrap(w http.ResponseWriter) http.ResponseWriter {
 		return w
 	}
 	rec.w, rec.outer, rec.before, rec.length = w, maps.Clone(w.Header()), w.Header().Clone(), -1
-	return httpsnoop.Wrap(rec.reveal(w), httpsnoop.Hooks{
+	return httpsnoop.Wrap(request.Reveal(w, rec.hijack), httpsnoop.Hooks{
 		WriteHeader: func(httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc { return rec.writeHeader },
 		Write:       func(httpsnoop.WriteFunc) httpsnoop.WriteFunc { return rec.write },
 		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
@@ -205,7 +205,7 @@ func (rec *Recorder) readFrom(next httpsnoop.ReadFromFunc, src io.Reader) (n int
 	return n + rest, err
 }
 
-func (rec *Recorder) hijack(next httpsnoop.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
+func (rec *Recorder) hijack(next request.HijackFunc) (net.Conn, *bufio.ReadWriter, error) {
 	if rec.state == recorderHolding {
 		rec.pass() // It sends first what was written.
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // Cookie returns the value of a cookie. The case of the name matters. Like [http.Request.Cookie],
@@ -38,10 +40,10 @@ func Cookie(name string) Func {
 }
 
 func notACookie(name string) (why string) {
-	if isToken(name) {
+	if request.IsToken(name) {
 		return ""
 	}
-	return "not a cookie name; want letters, digits and any of " + tokenMarks
+	return "not a cookie name; want letters, digits and any of " + request.TokenMarks
 }
 
 // countCookies also counts malformed cookies, which net/http drops: another reader may accept them.

@@ -3,6 +3,8 @@ package keyfuncs
 import (
 	"fmt"
 	"net/http"
+
+	"github.com/reqlock/reqlock/internal/request"
 )
 
 // Header returns the value of a request header. The case of the name does not
@@ -24,8 +26,8 @@ func Header(name string) Func {
 }
 
 func notAHeader(name string) (why string) {
-	if !isToken(name) {
-		return "not a header name; want letters, digits and any of " + tokenMarks
+	if !request.IsToken(name) {
+		return "not a header name; want letters, digits and any of " + request.TokenMarks
 	}
 	switch http.CanonicalHeaderKey(name) {
 	case "Host":

@@ -1,6 +1,10 @@
 package keyfuncs
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/reqlock/reqlock/internal/request"
+)
 
 // Method returns the method of the request. The empty one means GET, as in net/http;
 // an invalid one, such as "GET /", is [ErrInvalid].
@@ -10,7 +14,7 @@ func Method() Func {
 		switch {
 		case r.Method == "":
 			return http.MethodGet, nil
-		case !isToken(r.Method):
+		case !request.IsToken(r.Method):
 			return "", malformed
 		}
 		return r.Method, nil

@@ -3,8 +3,6 @@
 package echolock
 
 import (
-	"net/http"
-
 	"github.com/labstack/echo/v5"
 	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
@@ -21,20 +19,5 @@ func Coalesce(locks *core.Client, cfg coalesce.Config, options ...Option) echo.M
 	if err != nil {
 		panic(err)
 	}
-	return wrap.around(runForAll(g))
-}
-
-// runForAll serves requests that want the same with one run.
-func runForAll(g *coalesce.Guard) server {
-	return func(c *echo.Context, r *http.Request, next echo.HandlerFunc) (err error) {
-		g.Serve(c.Response(), r, func(r *http.Request, rec *coalesce.Recorder) {
-			c.SetRequest(r)
-			if rec == nil {
-				err = next(c)
-				return
-			}
-			record(c, next, rec)
-		})
-		return err
-	}
+	return wrap.around(recording(g.Serve))
 }

@@ -93,5 +93,6 @@ func TestCoalesce_NoAnswer(t *testing.T) {
 
 func TestCoalesce_Refuses(t *testing.T) {
 	t.Parallel()
-	locktest.WantPanic(t, "Keep is -1ns", func() { Coalesce(locktest.NewLocks(t), coalesce.Config{Keep: -1}) })
+	locks := locktest.NewLocks(t)
+	locktest.WantPanic(t, "Keep is -1ns", func() { Coalesce(locks, coalesce.Config{Keep: -1}) })
 }

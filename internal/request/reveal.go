@@ -1,4 +1,4 @@
-package idempotency
+package request
 
 import (
 	"bufio"
@@ -7,19 +7,23 @@ import (
 	"net/http"
 )
 
-// reveal returns a writer with the optional interfaces of w that http.ResponseController cannot use
-// past rec. It looks for the methods to flush and to hijack in a writer, and then in those that it
-// unwraps to. If w has them itself, or nothing inside w has, that is w. Otherwise the writer has a
-// FlushError, and unwraps to a Hijack of rec. It is an http.Flusher or an http.Hijacker only if w
-// is: handlers that ask find what they would without a Recorder.
-func (rec *Recorder) reveal(w http.ResponseWriter) http.ResponseWriter {
+// A HijackFunc is http.Hijacker's Hijack.
+type HijackFunc = func() (net.Conn, *bufio.ReadWriter, error)
+
+// Reveal returns a writer, for a recorder to wrap, with the optional interfaces of w that
+// http.ResponseController cannot use past the recorder. It looks for the methods to flush and to
+// hijack in a writer, and then in those that it unwraps to. If w has them itself, or nothing inside w
+// has, that is w. Otherwise the writer has a FlushError, and hijack gets what hijacks the connection.
+// It is an http.Flusher or an http.Hijacker only if w is: handlers that ask find what they would
+// without a recorder.
+func Reveal(w http.ResponseWriter, hijack func(HijackFunc) (net.Conn, *bufio.ReadWriter, error)) http.ResponseWriter {
 	own, inside := abilitiesOf(w), abilitiesInside(w)
 	if (own.flushes || !inside.flushes) && (own.hijacks || !inside.hijacks) {
 		return w
 	}
 	base := shell{w, w}
 	if !own.hijacks && inside.hijacks {
-		base.next = passage{w, rec}
+		base.next = passage{w, hijack}
 	}
 	return base.with(own.flushes || inside.flushes)
 }
@@ -65,13 +69,13 @@ func (s flushing) FlushError() error { return http.NewResponseController(s.Respo
 // A passage is where http.ResponseController finds the way to hijack what is inside a writer.
 type passage struct {
 	http.ResponseWriter
-	rec *Recorder
+	hijack func(HijackFunc) (net.Conn, *bufio.ReadWriter, error)
 }
 
 func (p passage) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
 func (p passage) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return p.rec.hijack(http.NewResponseController(p.ResponseWriter).Hijack)
+	return p.hijack(http.NewResponseController(p.ResponseWriter).Hijack)
 }
 
 // with returns s with the optional interfaces of its writer, which is no http.Flusher and
