@@ -54,22 +54,7 @@ func TestCoalesce_Shares(t *testing.T) {
 		}, false},
 	} {
 		s.echo.GET("/"+name, test.handle, one, count)
-		runs.Store(0)
-		first, again := s.Do(s.NewRequest(http.MethodGet, "/"+name, "")), s.Do(s.NewRequest(http.MethodGet, "/"+name, ""))
-		if first.Status != test.status || first.Body != test.body || first.Header.Get("Reqlock-Shared") != "" {
-			t.Errorf("%s: answer %v, want %d %q", name, first, test.status, test.body)
-		}
-		want := int64(2)
-		if !test.alone {
-			want = 1
-			first.Header.Set("Reqlock-Shared", "1")
-		}
-		if !again.Equal(first) {
-			t.Errorf("%s: the second request gets\n%v, want\n%v", name, again, first)
-		}
-		if runs.Load() != want {
-			t.Errorf("%s: the handler ran %d times, want %d", name, runs.Load(), want)
-		}
+		s.WantTwice(s.Shared("/"+name, &runs), test.status, test.body, !test.alone)
 	}
 }
 

@@ -73,19 +73,7 @@ func TestIdempotent_Replays(t *testing.T) {
 		}},
 	} {
 		chain.POST("/"+name, test.handle)
-		runs.Store(0)
-		first := s.PostWithKey("/"+name, name)
-		if first.Status != test.status || first.Body != test.body {
-			t.Errorf("%s: answer %d %q, want %d %q", name, first.Status, first.Body, test.status, test.body)
-		}
-		again := s.PostWithKey("/"+name, name)
-		first.Header.Set("Idempotent-Replayed", "true")
-		if !again.Equal(first) {
-			t.Errorf("%s: the repeat gets\n%v, want\n%v", name, again, first)
-		}
-		if runs.Load() != 1 {
-			t.Errorf("%s: the handler ran %d times", name, runs.Load())
-		}
+		s.WantTwice(s.Repeated("/"+name, &runs), test.status, test.body, true)
 	}
 }
 
