@@ -208,8 +208,8 @@ func TestBatch_CallersLeave(t *testing.T) {
 		if i == 400 {
 			t.Fatalf("%d round trips for %d callers, want them to end", flights.flying.Load(), i)
 		}
+		before := flights.flying.Load() // The caller may fly as soon as it is there.
 		leaving = append(leaving, acquireAsync(ctx, c.Lock(fmt.Sprint("sent", i)), AcquireOptions{}))
-		before := flights.flying.Load()
 		more = within(4*time.Second, func() bool { return flights.flying.Load() > before }) // a line may be dialed
 	}
 	for i := range 100 {
