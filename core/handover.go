@@ -60,6 +60,7 @@ func (h *hold) handOverLocked(l *level, g kinds.Hold, w *waiter) *handover {
 	now := clock.Now()
 	if next := e.queue.HandTo(&w.Waiter, now, now.Add(e.engine().reliedPause(false))); next != nil {
 		e.subscribeLocked(next.Item)
+		next.Item.poke() // it plans its next attempt
 	}
 	to, lease := w.newHold(w.sendsLocked(), claim.Leftovers{}, now)
 	return &handover{hold: h, last: l, counts: g, heir: w, to: to, lease: lease, arrivals: e.queue.Arrivals()}
@@ -125,11 +126,22 @@ func (o *handover) knownLocked(at clock.Instant) claim.HandOver {
 		Here:       w.State() == claim.Heir,
 		Forced:     w.forced,
 		Late:       w.late(o.op.Sent(), at),
+		Fewer:      o.fewerLocked(),
 	}
 	if p := w.fairPlace(); p != nil {
 		known.Queued, known.Earlier = true, p.leftovers
 	}
 	return known
+}
+
+// fewerLocked reports whether the next waiter wants fewer permits than the heir.
+func (o *handover) fewerLocked() bool {
+	for _, next := range o.hold.entry.queue.Waiters() {
+		if next.State() != claim.Heir {
+			return next.Item.kind.Takes < o.heir.kind.Takes
+		}
+	}
+	return false
 }
 
 // applyLocked carries out the verdict. The hand-over ends first: what follows treats the heir as a

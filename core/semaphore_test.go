@@ -369,6 +369,54 @@ func TestSemaphore_TooFew(t *testing.T) {
 	fx.rdb.Del(bg, "a", wire.PermitsDeclared("a"))
 }
 
+// A caller that wants one permit does not wait beside a free one when the caller before it, that wanted
+// two, has got them by a hand-over.
+func TestSemaphore_FewerBehindMore(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(time.Hour))
+	s := c.Semaphore("a", 3)
+	two, err := s.AcquireN(bg, 2, AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	more := make(chan acquireResult, 1)
+	go func() {
+		lease, err := s.AcquireN(bg, 2, AcquireOptions{WaitTime: WaitForever})
+		more <- acquireResult{lease, err}
+	}()
+	eventuallyAsleepFor(t, c, "a", true)
+	one := acquireAsync(bg, s, AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "the waiter behind it", func() bool { return c.Stats().Waiting == 2 })
+	mustRelease(t, two)
+	leases := []*Lease{mustReceive(t, "two permits", more).lease, mustReceive(t, "the free one", one).lease}
+	if n := c.Counters().HandOvers; n != 1 {
+		t.Errorf("%d hand-overs, want 1", n)
+	}
+	for _, l := range leases {
+		mustRelease(t, l)
+	}
+}
+
+// The caller that comes to the front by a hand-over polls from then on: what becomes free without a
+// message is found.
+func TestSemaphore_PollsAfterAHandOver(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c := fx.newLocks(t, pollInterval(50*time.Millisecond))
+	s := c.Semaphore("a", 1)
+	held := mustAcquire(t, bg, s, AcquireOptions{})
+	first := acquireAsync(bg, s, AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Minute})
+	eventually(t, "the waiter", func() bool { return c.Stats().Waiting == 1 })
+	second := acquireAsync(bg, s, AcquireOptions{WaitTime: WaitForever})
+	eventually(t, "the waiter behind it", func() bool { return c.Stats().Waiting == 2 })
+	mustRelease(t, held)
+	lost := mustReceive(t, "the only permit", first).lease
+	fx.rdb.Del(bg, "a", "{a}:timeout")
+	mustRelease(t, mustReceive(t, "the permit that is free without a message", second).lease)
+	wantErr(t, "the lost one", lost.Release(bg), ErrLockLost)
+}
+
 // Whichever key is lost, no more permits are given than there are.
 func TestSemaphore_TornKeys(t *testing.T) {
 	t.Parallel()

@@ -70,12 +70,18 @@ func mustReceiveLease(t testing.TB, what string, result <-chan acquireResult) *L
 func eventuallyAsleep(t testing.TB, c *Client, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		eventually(t, "the first waiter to subscribe and sleep", func() bool {
-			e := c.names.open(name, false)
-			defer e.close()
-			return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
-		})
+		eventuallyAsleepFor(t, c, name, false)
 	}
+}
+
+// eventuallyAsleepFor is eventuallyAsleep for a lock, or for a semaphore, which is counted.
+func eventuallyAsleepFor(t testing.TB, c *Client, name string, counted bool) {
+	t.Helper()
+	eventually(t, "the first waiter to subscribe and sleep", func() bool {
+		e := c.names.open(name, counted)
+		defer e.close()
+		return e.firstSleepsLocked() && e.queue.Waiters()[0].PollAt.Since(clock.Now()) > 2*subscribePatience
+	})
 }
 
 // firstSleepsLocked reports whether the first waiter was woken, at least by the confirmation of its

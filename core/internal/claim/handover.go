@@ -32,6 +32,7 @@ type HandOver struct {
 	Earlier Leftovers // what its earlier attempts have left with the same wire owner
 	Forced  bool      // ForceUnlock took the lock from it
 	Late    bool      // its lease is over
+	Fewer   bool      // the waiter behind the heir wants fewer permits than it
 }
 
 // A HandOverVerdict says what follows from a hand-over.
@@ -49,7 +50,9 @@ type HandOverVerdict struct {
 	KeepsOn bool
 	// CleanHeir and CleanHold say what a clean-up must free in Redis.
 	CleanHeir, CleanHold Leftovers
-	Wake                 bool // the first waiter tries: an heir could not meanwhile
+	// Wake means that the first waiter tries. It could not while it was an heir. Behind one that wanted
+	// more permits, it could not take those that were free.
+	Wake bool
 }
 
 // Verdict decides.
@@ -92,6 +95,6 @@ func (o HandOver) Verdict() (v HandOverVerdict) {
 	// While a hand-over without an answer may still arrive, the hold is freed again: nothing is assumed
 	// of a command that was given up, and a release that finds nothing does no harm.
 	v.CleanHold = AfterRelease(o.Err == nil, false, o.HoldStray || o.Unanswered && o.Err != nil)
-	v.Wake = !v.Accepted && o.Reply != FreedInstead
+	v.Wake = !v.Accepted && o.Reply != FreedInstead || v.Accepted && o.Fewer
 	return v
 }

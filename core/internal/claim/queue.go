@@ -337,7 +337,8 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 // is returned as next.
 func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
 	for _, w := range q.waiters {
-		if w.state == Queued {
+		behind := w.state == Queued
+		if behind {
 			if free <= 0 && next != nil {
 				break
 			}
@@ -355,7 +356,9 @@ func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], 
 			w.sure = true
 			wake = append(wake, w)
 		case w.state == Ready && !w.NoWait && !w.woken:
-			w.refrain(now, pollAt)
+			if w.refrain(now, pollAt); behind {
+				wake = append(wake, w) // it plans its next attempt
+			}
 		}
 		if next == nil {
 			next = w

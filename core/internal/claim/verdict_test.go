@@ -33,11 +33,11 @@ func errIf(yes bool, err error) error {
 func TestHandOver_AllVerdicts(t *testing.T) {
 	t.Parallel()
 	for reply := HandedOver; reply <= Unknown; reply++ {
-		for combination := range 1 << 12 {
+		for combination := range 1 << 13 {
 			b := bits(combination)
 			o := HandOver{
 				Reply: reply, Unproven: errIf(b(), errReplica), Unanswered: b(), EndedBy: errIf(b(), ErrLockLost), HoldStray: b(),
-				LeaseLeft: b(), Here: b(), Queued: b(), Earlier: Leftovers{There: b(), Stray: b()}, Forced: b(), Late: b(),
+				LeaseLeft: b(), Here: b(), Queued: b(), Earlier: Leftovers{There: b(), Stray: b()}, Forced: b(), Late: b(), Fewer: b(),
 			}
 			if reply != HandedOver {
 				o.Unproven = nil
@@ -79,7 +79,8 @@ func checkHandOver(t *testing.T, o HandOver, v HandOverVerdict) {
 		"an unknown outcome is nobody's error":                    o.Reply == Unknown && (v.Dismiss != errDown || o.EndedBy == nil && v.Err != errDown),
 		"too few replicas are nobody's error":                     o.Unproven != nil && v.Dismiss != errReplica,
 		"nobody tries":                                            v.Over && !v.Accepted && o.Reply != FreedInstead && !v.Wake,
-		"somebody tries in vain":                                  v.Accepted && v.Wake,
+		"somebody tries in vain":                                  v.Accepted && v.Wake && !o.Fewer,
+		"a permit stays free beside the next one":                 v.Accepted && o.Fewer && !v.Wake,
 	} {
 		if wrong {
 			t.Errorf("%s: %+v: %+v", what, o, v)

@@ -395,9 +395,24 @@ var coreMutants = []Mutant{
 	{
 		Promise: "the first waiter asks after a hand-over that did not take place",
 		File:    "core/internal/claim/handover.go",
-		Old:     "v.Wake = !v.Accepted && o.Reply != FreedInstead",
-		New:     "v.Wake = false",
+		Old:     "v.Wake = !v.Accepted && o.Reply != FreedInstead ||",
+		New:     "v.Wake =",
 		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestHandOver_EveryOutcome", "core TestHandOver_LockWasLost"},
+	},
+
+	{
+		Promise: "who waits behind one that wanted more permits does not wait beside a free one",
+		File:    "core/internal/claim/handover.go",
+		Old:     " || v.Accepted && o.Fewer",
+		New:     "",
+		Nets:    []string{"core/internal/claim TestHandOver_AllVerdicts", "core TestSemaphore_FewerBehindMore"},
+	},
+	{
+		Promise: "who comes to the front by a hand-over of a permit polls",
+		File:    "core/handover.go",
+		Old:     "\t\tnext.Item.poke() // it plans its next attempt\n",
+		New:     "",
+		Nets:    []string{"core TestSemaphore_PollsAfterAHandOver"},
 	},
 
 	// Waiting.
