@@ -237,7 +237,7 @@ func (w *waiter) sleepsLocked(answer lua.Answer, v claim.RefusalVerdict, polled 
 	p, most := w.fairPlace(), eng.reliedPause(polled)
 	if p != nil {
 		most = w.inTime(eng.pollPause())
-		p.clock, p.read = answer.Now, eng.clock()
+		p.answered(answer, eng.clock(), eng.opts.FairWaitTimeout)
 	}
 	pause := untilExpiry(answer.TTL, most)
 	if v.ByPlace {

@@ -163,6 +163,29 @@ func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 	mustRelease(t, lease)
 }
 
+// A place in the queue lasts for the lease of the holder and FairWaitTimeout for each place before it.
+// An outage that is longer than FairWaitTimeout, but shorter than that, leaves no place.
+func TestFair_WaiterLeavesDuringALongOutage(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond), func(o *Options) { o.FairWaitTimeout = time.Second })
+	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+	ctx, cancel := context.WithCancel(bg)
+	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
+	eventually(t, "the waiter to hear of its place in the queue", func() bool {
+		e := c.names.open("a", false)
+		defer e.close()
+		return e.queue.Len() == 1 && e.queue.Waiters()[0].Item.fairPlace().expires != clock.Instant{}
+	})
+	proxy.Cut()
+	cancel()
+	wantErr(t, "the one who leaves", mustReceive(t, "it to leave", leaving).err, context.Canceled)
+	time.Sleep(c.opts.FairWaitTimeout * 3 / 2) // how long the outage lasts
+	proxy.Restore()
+	eventually(t, "its place to be gone", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+	mustRelease(t, lease)
+}
+
 // A waiter that fails because Redis does not answer is taken out of the queue later. Redisson:
 // testAcquireFailedNotCalledOnRedisTimeout.
 func TestFair_WaiterFailsDuringAPause(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"github.com/reqlock/reqlock/core/internal/claim"
 	"github.com/reqlock/reqlock/core/internal/clock"
 	"github.com/reqlock/reqlock/core/internal/hub"
+	"github.com/reqlock/reqlock/core/internal/lua"
 )
 
 // A fairPlace is a waiter's place in the queue that Redis keeps. The caller's goroutine uses it, and so
@@ -17,6 +18,17 @@ type fairPlace struct {
 	leftovers claim.Leftovers // what Redis may have of the wire owner
 	clock     int64           // the server's clock in ms, from the last reply; 0: unknown
 	read      clock.Instant   // when that reply was read
+	expires   clock.Instant   // when the place has expired at the latest, by the replies so far
+}
+
+// answered notes a reply of Redis to an attempt of a waiter that it keeps in its queue. The place
+// expires after the lease of the holder and FairWaitTimeout for each place before it; the deadline in
+// Redis may be up to half of FairWaitTimeout later.
+func (p *fairPlace) answered(a lua.Answer, now clock.Instant, budget time.Duration) {
+	p.clock, p.read = a.Now, now
+	if a.Place > 0 {
+		p.expires = clock.Later(p.expires, now.Add(max(a.TTL, 0)).Add(time.Duration(a.Place+1)*budget))
+	}
 }
 
 // fairPlace returns the waiter's place in the queue that Redis keeps; nil: Redis keeps none.

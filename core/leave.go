@@ -69,12 +69,12 @@ func (w *waiter) cleanUp(wire string, left claim.Leftovers) {
 }
 
 // remains returns how long Redis can keep anything of a waiter that has left: a hold until its
-// lease expires, a place in the queue until other waiters drop it.
+// lease expires, a place in the queue until its deadline.
 func (w *waiter) remains() time.Duration {
 	eng := w.entry.engine()
 	d := eng.leaseTime(w.fixed)
-	if w.fairPlace() != nil {
-		d = max(d, eng.opts.FairWaitTimeout)
+	if p := w.fairPlace(); p != nil {
+		d = max(d, eng.opts.FairWaitTimeout, eng.clock().Until(p.expires))
 	}
 	return d
 }

@@ -194,7 +194,8 @@ func (o *oracle) checkFree() {
 				continue
 			}
 			for _, element := range n.db.Elements(key) {
-				if element == "mode" || isTaken(key) && n.expired(key, element) || o.leftover(entry{key, element}) {
+				if element == "mode" || isTaken(key) && n.expired(key, element) || o.leftover(entry{key, element}) ||
+					isQueue(key) && o.expiredInAFault(n, key, element) {
 					continue
 				}
 				if isQueue(key) {
@@ -206,6 +207,13 @@ func (o *oracle) checkFree() {
 			}
 		}
 	}
+}
+
+// expiredInAFault reports whether the deadline of a place in a queue passed before Redis could be told
+// that its waiter had left. The next caller drops it.
+func (o *oracle) expiredInAFault(n *node, key, owner string) bool {
+	deadline, ok := n.db.Score(strings.Replace(key, "_queue:", "_timeout:", 1), owner)
+	return ok && n.timeOf(int64(deadline)) < o.world.faultUntil
 }
 
 // longestWait returns how long the last caller waits for a lock at most. Leftovers keep it waiting

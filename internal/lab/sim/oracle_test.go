@@ -38,9 +38,10 @@ func (n *node) run(t *testing.T, lines ...string) {
 func TestOracle_Leftovers(t *testing.T) {
 	t.Parallel()
 	const queue, deadlines = "redisson_lock_queue:{lock-a}", "redisson_lock_timeout:{lock-a}"
-	place := func(owner string) []string {
-		return []string{"RPUSH " + queue + " " + owner, "ZADD " + deadlines + " 1 " + owner}
+	placeUntil := func(owner string, ms int64) []string {
+		return []string{"RPUSH " + queue + " " + owner, "ZADD " + deadlines + " " + strconv.FormatInt(worldEpoch+ms, 10) + " " + owner}
 	}
+	place := func(owner string) []string { return placeUntil(owner, 1) }
 	const readTimeout = "{lock-a}:p1.x:1:rwlock_timeout:1"
 	hold := []string{"HSET lock-a p1.x:1 1", "PEXPIRE lock-a 60000"}
 	reader := []string{"HSET lock-a p1.x:1 1 mode read", "PEXPIRE lock-a 60000", "SET " + readTimeout + " 1 PX 60000"}
@@ -55,6 +56,7 @@ func TestOracle_Leftovers(t *testing.T) {
 	}{
 		"nothing":                              {},
 		"a place":                              {before: place("p1.x:1"), want: "has a place of p1.x:1"},
+		"a place whose deadline is in a fault": {before: placeUntil("p1.x:1", -1)},
 		"a place of a process that died":       {before: place("p1.x:1"), dies: true},
 		"a place, and another process died":    {before: place("p2.x:1"), dies: true, want: "has a place of p2.x:1"},
 		"a place that a rollback brought back": {before: place("p1.x:1"), between: freed},

@@ -487,6 +487,13 @@ var coreMutants = []Mutant{
 		Nets:    []string{"core TestFair_WaiterLeaves", "sim"},
 	},
 	{
+		Promise: "a place in a fair queue is freed until its deadline",
+		File:    "core/leave.go",
+		Old:     ", eng.clock().Until(p.expires))",
+		New:     ")",
+		Nets:    []string{"core TestFair_WaiterLeavesDuringALongOutage"},
+	},
+	{
 		Promise: "a caller that leaves a question frees what it is granted",
 		File:    "core/leave.go",
 		Old:     "if x.InFlight() || x.TryUnanswered() || !left.None() {",
