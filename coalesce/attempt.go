@@ -27,6 +27,8 @@ type attempt struct {
 	lead   *lead
 	lease  *core.OnceLease
 	shared *outcome // what this request uses; nil: nothing.
+	// because says why a request runs for itself under Config.Limit. "": it does not.
+	because string
 }
 
 // Name returns the name of the lock.
@@ -34,6 +36,7 @@ func (a *attempt) Name() string { return a.name }
 
 // Acquire joins those who want the same, in this process or others.
 func (a *attempt) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
+	began := time.Now()
 	own, found, err := share(ctx, groupKey{locks: a.g.locks, key: a.name, guard: a.g}, a.g.cfg.MaxWaiters,
 		Options{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
 	switch {
@@ -43,7 +46,13 @@ func (a *attempt) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.
 		a.lead, a.lease = own.lead, own.lease
 		return own.lease.Lease, nil
 	}
-	return nil, a.use(found)
+	var solo *alone
+	if err := a.use(found); a.g.cfg.Limit == 0 || !errors.As(err, &solo) {
+		return nil, err
+	}
+	a.because = solo.because.Reason
+	opts.WaitTime, opts.MaxWaiters = max(0, opts.WaitTime-time.Since(began)), a.g.cfg.MaxWaiters
+	return a.g.locks.Semaphore(a.name+":alone", a.g.cfg.Limit).Acquire(ctx, opts)
 }
 
 // use returns the error that answers the request with what others share, or runs it for itself.
@@ -103,6 +112,12 @@ func (s *alone) ServeHTTP(_ http.ResponseWriter, r *http.Request) { s.next(r, ni
 func (a *attempt) run(r *http.Request) {
 	if a.lease == nil {
 		a.next(r, nil)
+		if a.because != "" {
+			ctx := context.WithoutCancel(r.Context())
+			_ = guard.ReleaseBy(ctx, func(permit *core.Lease) error { // The error is in the Outcome.
+				return errors.Join(&NotShared{a.because}, permit.Release(ctx))
+			})
+		}
 		return
 	}
 	ctx := newRunContext(r.Context(), a.lease.Lease)

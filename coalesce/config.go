@@ -54,8 +54,10 @@ type Config struct {
 	// MaxAnswer is the largest body of an answer that is shared, in bytes. It counts towards the budget
 	// for bodies; see guard.SetBodyBudget. 0: 1 MiB.
 	MaxAnswer int64
-	// Codec seals answers, so that Redis does not see them. idempotency.AEAD is one. nil: they are not
-	// sealed.
+	// Limit is how many requests run at once in all processes if answers are not shared. The others
+	// wait for the rest of WaitTime. The run whose answer was not shared is one more. 0: no bound.
+	Limit int
+	// Codec seals answers, such as idempotency.AEAD. nil: Redis sees them.
 	Codec idempotency.Codec
 	// Unmarked leaves out the header Reqlock-Shared: 1 of shared answers.
 	Unmarked bool
@@ -66,8 +68,8 @@ type Config struct {
 	ErrorHandler func(w http.ResponseWriter, r *http.Request, err error)
 	// Logger logs what operators need to know. nil: slog.Default(). Keys are never logged.
 	Logger *slog.Logger
-	// Observe is called with the outcome of every request that may share, at its end. For a shared
-	// answer, Err matches ErrShared. If the answer of a run was not shared, Err has a *NotShared, and
+	// Observe is called with the outcome of every request that may share. For a shared answer, Err
+	// matches ErrShared. If the answer of a run was not shared, Err has a *NotShared, and
 	// so has that of requests which ran for themselves for that reason.
 	Observe func(r *http.Request, o guard.Outcome)
 }
@@ -103,6 +105,7 @@ func (c Config) Validate() error {
 	refuse(c.ErrorFor > 0 && c.ErrorFor < time.Millisecond || c.ErrorFor > mostKeep,
 		"ErrorFor is %s; use 0 for %s, 1ms to %s, or -1 to share no errors", c.ErrorFor, defaultErrorFor, mostKeep)
 	refuse(c.MaxAnswer < 0, "MaxAnswer is %d; use 0 for %d, or a number of bytes", c.MaxAnswer, defaultMaxAnswer)
+	refuse(c.Limit < 0, "Limit is %d; use 0 for no bound, or a number of requests", c.Limit)
 	problems = append(problems, c.guard().Validate())
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidConfig, err)

@@ -353,6 +353,59 @@ func TestServe_NotShared(t *testing.T) {
 	}
 }
 
+// With Limit, few of those who run for themselves do so at once in all processes. Who waits for longer
+// than WaitTime gets 409.
+func TestServe_Limit(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, Config{Limit: 2})
+	own := s.begin(0)
+	others := []<-chan *httptest.ResponseRecorder{s.get(0), s.get(0), s.get(0), s.get(1), s.get(1), s.get(1)}
+	s.gather(6)
+	s.finish(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Set-Cookie", "session=1") })
+	receive(t, "the first run", own)
+	for range 2 {
+		receive(t, "a run", s.running)
+	}
+	for waiting := 4; waiting > 0; waiting-- {
+		eventually(t, fmt.Sprint(waiting, " requests to wait for their turn"), func() bool {
+			return s.locks[0].Stats().Waiting+s.locks[1].Stats().Waiting == waiting
+		})
+		if len(s.running) > 0 {
+			t.Fatal("more than two run")
+		}
+		s.finish(write("own"))
+		receive(t, "a run", s.running)
+	}
+	s.finish(write("own"))
+	s.finish(write("own"))
+	for _, answer := range others {
+		if w := receive(t, "an answer", answer); w.Body.String() != "own" || isShared(w) {
+			t.Errorf("answer %v %s", w.Header(), w.Body)
+		}
+	}
+	for range 7 {
+		var because *NotShared
+		if o := <-s.outcomes; !errors.As(o.Err, &because) || because.Reason != becauseSetCookie || !o.Ran {
+			t.Errorf("outcome %+v", o)
+		}
+	}
+}
+
+// Who waits for the limit does so for what is left of WaitTime.
+func TestServe_LimitIsReached(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, Config{Limit: 1, WaitTime: time.Second / 2})
+	own := s.begin(0)
+	s.finish(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Set-Cookie", "session=1") })
+	receive(t, "the first run", own)
+	alone := s.begin(0)
+	if w := receive(t, "an answer", s.get(0)); w.Code != 409 || !strings.Contains(w.Body.String(), "wait-timeout") {
+		t.Errorf("answer %d %s", w.Code, w.Body)
+	}
+	s.finish(write("own"))
+	receive(t, "the run", alone)
+}
+
 // A run that fails or panics is an error for all who wait. With ErrorFor -1 the next one runs.
 func TestServe_Errors(t *testing.T) {
 	t.Parallel()
@@ -603,6 +656,7 @@ func TestConfig_Validate(t *testing.T) {
 		"Keep":       {Keep: 2 * time.Hour},
 		"ErrorFor":   {ErrorFor: time.Microsecond},
 		"MaxAnswer":  {MaxAnswer: -1},
+		"Limit":      {Limit: -1},
 		"WaitTime":   {WaitTime: -1},
 		"LeaseTime":  {LeaseTime: time.Microsecond},
 	} {

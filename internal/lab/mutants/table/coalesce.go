@@ -37,4 +37,18 @@ var coalesceMutants = []Mutant{
 		New:     "{",
 		Nets:    []string{"coalesce TestServe_ClientLeaves"},
 	},
+	{
+		Promise: "few of those who run for themselves do so at once",
+		File:    "coalesce/attempt.go",
+		Old:     "a.g.cfg.Limit == 0 || !errors.As(err, &solo)",
+		New:     "true",
+		Nets:    []string{"coalesce TestServe_Limit"},
+	},
+	{
+		Promise: "who waits for the limit does so for what is left of WaitTime",
+		File:    "coalesce/attempt.go",
+		Old:     "max(0, opts.WaitTime-time.Since(began))",
+		New:     "time.Minute",
+		Nets:    []string{"coalesce TestServe_LimitIsReached"},
+	},
 }
