@@ -194,8 +194,8 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 		return
 	}
 	a.shared = &outcome{answer: done}
+	a.lead.land(a.shared) // before it is sealed, which takes time
 	record, err := a.seal(done)
-	a.lead.land(a.shared)
 	ctx := context.WithoutCancel(r.Context())
 	_ = guard.ReleaseBy(ctx, func(*core.Lease) error { // The error is in the Outcome.
 		if err != nil {
