@@ -2,6 +2,7 @@ package coalesce
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -52,5 +53,39 @@ func TestName(t *testing.T) {
 	c, _ := own.name(with(func(r *http.Request) { r.Method = "HEAD" }), false)
 	if a != b || a == c {
 		t.Errorf("with a Key: %q, of another host %q, for HEAD %q", a, b, c)
+	}
+}
+
+// Two requests whose key, user, Vary headers or credentials differ never have one name, however the
+// parts are cut: two thousand names, two million pairs.
+func TestName_Pairs(t *testing.T) {
+	t.Parallel()
+	part := func(name string) keyfuncs.Func {
+		return func(r *http.Request) (string, error) { return r.Header.Get(name), nil }
+	}
+	cfg := Config{Key: part("X-Key"), User: part("X-User"), Vary: []string{"Accept-Language"}}
+	parts := []string{"", "a", "b", "ab", "ba", "a:b", "\x00", "\x01a", "user", "1"}
+	seen := make(map[string]string)
+	for _, key := range parts {
+		for _, user := range parts {
+			for _, language := range parts {
+				for _, credentials := range []bool{false, true} {
+					r := httptest.NewRequest("GET", "http://shop/report", nil)
+					r.Header = http.Header{"X-Key": {key}, "X-User": {user}, "Accept-Language": {language}}
+					name, err := cfg.name(r, credentials)
+					if err != nil {
+						t.Fatal(err)
+					}
+					who := fmt.Sprintf("%q of %q in %q, credentials %v", key, user, language, credentials)
+					if other, found := seen[name]; found {
+						t.Errorf("%s and %s have one name", other, who)
+					}
+					seen[name] = who
+				}
+			}
+		}
+	}
+	if len(seen) != 2000 {
+		t.Errorf("%d names", len(seen))
 	}
 }
