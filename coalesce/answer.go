@@ -18,6 +18,7 @@ type answer struct {
 	status  int
 	header  http.Header // the changes of the handler; without values: it took the header away
 	body    []byte
+	packed  int // the size of the body, which is deflated; 0: it is not
 	// account has the body until no one sends it.
 	account *request.Account
 }
@@ -26,18 +27,29 @@ type answer struct {
 const (
 	answerMagic  = "RQLC\x01"
 	kindShared   = 'A'
+	kindPacked   = 'Z'
 	kindUnshared = 'N'
 )
 
 var errNotAnAnswer = errors.New("reqlock: coalesce: the record was written by another version, or by another program that uses this key")
 
-func (a *answer) encode() []byte {
+// encode returns the record of an answer. packs means that its body may be deflated.
+func (a *answer) encode(packs bool) []byte {
 	out := []byte(answerMagic)
 	if a.because != "" {
 		return append(append(out, kindUnshared), a.because...)
 	}
-	out = binary.AppendUvarint(append(out, kindShared), uint64(a.status))
-	return append(request.AppendHeader(out, a.header), a.body...)
+	var packed []byte
+	if packs {
+		packed = pack(a.body)
+	}
+	if packed == nil {
+		out = binary.AppendUvarint(append(out, kindShared), uint64(a.status))
+		return append(request.AppendHeader(out, a.header), a.body...)
+	}
+	out = binary.AppendUvarint(append(out, kindPacked), uint64(a.status))
+	out = binary.AppendUvarint(request.AppendHeader(out, a.header), uint64(len(a.body)))
+	return append(out, packed...)
 }
 
 func decodeAnswer(data []byte) (*answer, error) {
@@ -50,8 +62,11 @@ func decodeAnswer(data []byte) (*answer, error) {
 		if because := string(in.Data); reasons[because] {
 			return &answer{because: because}, nil
 		}
-	case kindShared:
+	case kindShared, kindPacked:
 		a := &answer{status: int(in.Number(999)), header: in.Header()}
+		if kind == kindPacked {
+			a.packed = int(in.Number(mostPacked))
+		}
 		if a.body = in.Data; !in.Bad && a.status >= 200 {
 			return a, nil
 		}

@@ -215,7 +215,8 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 
 // seal encodes an answer for Redis.
 func (a *attempt) seal(done *answer) ([]byte, error) {
-	data := done.encode()
+	// What is sealed is not deflated: its length would tell something of the answer.
+	data := done.encode(a.g.cfg.Codec == nil)
 	if a.g.cfg.Codec == nil {
 		return data, nil
 	}
@@ -245,17 +246,28 @@ func (a *attempt) open(record []byte) (*answer, error) {
 		found, err = decodeAnswer(data)
 	}
 	if err != nil {
-		if n, ok := a.g.lines.Count("open", 1); ok {
-			a.g.cfg.Logger.Error("reqlock: coalesce: the answer of another process cannot be read, so requests run for themselves",
-				"error", err, "requests", n)
-		}
-		return &answer{because: becauseUnreadable}, nil
+		return a.unreadable(err), nil
 	}
 	found.account = &request.Account{}
-	if err := found.account.Hold(size); err != nil {
+	if err := found.account.Hold(size + found.packed); err != nil {
 		return nil, err
 	}
+	if found.packed > 0 {
+		if found.body, err = unpack(found.body, found.packed); err != nil {
+			found.account.Close()
+			return a.unreadable(err), nil
+		}
+	}
 	return found, nil
+}
+
+// unreadable returns the answer that is shared with no one, for a record that cannot be read.
+func (a *attempt) unreadable(err error) *answer {
+	if n, ok := a.g.lines.Count("open", 1); ok {
+		a.g.cfg.Logger.Error("reqlock: coalesce: the answer of another process cannot be read, so requests run for themselves",
+			"error", err, "requests", n)
+	}
+	return &answer{because: becauseUnreadable}
 }
 
 // A runContext is that of a run. It has the values of its parent. It ends when the lease is lost, and

@@ -599,22 +599,24 @@ func TestServe_FailOpen(t *testing.T) {
 	}
 }
 
+// sealed returns a Codec with a key.
+func sealed(t *testing.T, key byte) idempotency.Codec {
+	block, err := aes.NewCipher(append(make([]byte, 31), key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return idempotency.AEAD(gcm)
+}
+
 // Redis does not see a sealed answer. Another process opens it, and one without the key runs.
 func TestServe_Codec(t *testing.T) {
 	t.Parallel()
-	sealed := func(key byte) idempotency.Codec {
-		block, err := aes.NewCipher(append(make([]byte, 31), key))
-		if err != nil {
-			t.Fatal(err)
-		}
-		gcm, err := cipher.NewGCMWithRandomNonce(block)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return idempotency.AEAD(gcm)
-	}
-	s := newSite(t, 3, Config{Codec: sealed(1), Keep: time.Hour})
-	s.guards[2].cfg.Codec = sealed(2)
+	s := newSite(t, 3, Config{Codec: sealed(t, 1), Keep: time.Hour})
+	s.guards[2].cfg.Codec = sealed(t, 2)
 	s.finish(write("a secret answer"))
 	for i := range 2 {
 		if w := receive(t, "an answer", s.get(i)); w.Body.String() != "a secret answer" || isShared(w) != (i == 1) {
@@ -673,12 +675,12 @@ func TestConfig_Validate(t *testing.T) {
 func TestDecodeAnswer(t *testing.T) {
 	t.Parallel()
 	a := &answer{status: 200, header: http.Header{"A": {"1", ""}, "B": {}}, body: []byte("body")}
-	data := a.encode()
+	data := a.encode(true)
 	got, err := decodeAnswer(data)
 	if err != nil || got.status != 200 || fmt.Sprint(got.header) != fmt.Sprint(a.header) || string(got.body) != "body" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := decodeAnswer((&answer{because: "vary"}).encode()); err != nil || got.because != "vary" {
+	if got, err := decodeAnswer((&answer{because: "vary"}).encode(true)); err != nil || got.because != "vary" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for size := range len(data) - len("body") {

@@ -51,4 +51,11 @@ var coalesceMutants = []Mutant{
 		New:     "time.Minute",
 		Nets:    []string{"coalesce TestServe_LimitIsReached"},
 	},
+	{
+		Promise: "what is sealed is not deflated",
+		File:    "coalesce/attempt.go",
+		Old:     "done.encode(a.g.cfg.Codec == nil)",
+		New:     "done.encode(true)",
+		Nets:    []string{"coalesce TestServe_Packs"},
+	},
 }
