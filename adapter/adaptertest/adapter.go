@@ -18,7 +18,7 @@ type Adapter struct {
 	Name string
 
 	// Router returns a handler that serves the routes. It translates their patterns into the
-	// framework's, and puts the adapter's middleware, which Layers makes, around Route.Handler. It
+	// framework's, and puts the adapter's middleware, which AllLayers makes, around Route.Handler. It
 	// installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
@@ -76,15 +76,18 @@ type Route struct {
 	lockOutside bool
 }
 
-// Layers returns the middleware of a route, the outermost first: what lock makes of each of
-// Route.Guards, what once makes of each of Route.Once, and what share makes of Route.Shares. An
-// adapter that has Adapter.NoCoalesce gives no share.
-func Layers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M, share ...func(coalesce.Config) M) (layers []M) {
+// Layers is AllLayers for an adapter that has Adapter.NoCoalesce. It panics if Route.Shares is set.
+func Layers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M) []M {
+	return AllLayers(route, lock, once, func(coalesce.Config) M {
+		panic("reqlock: adaptertest: a route has Shares; use AllLayers, or set Adapter.NoCoalesce")
+	})
+}
+
+// AllLayers returns the middleware of a route, the outermost first. It is what share makes of
+// Route.Shares, what once makes of each of Route.Once, and what lock makes of each of Route.Guards.
+func AllLayers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M, share func(coalesce.Config) M) (layers []M) {
 	if route.Shares != nil {
-		if len(share) == 0 {
-			panic("reqlock: adaptertest: a route has Shares and Layers has no share; give it one, or set Adapter.NoCoalesce")
-		}
-		layers = append(layers, share[0](*route.Shares))
+		layers = append(layers, share(*route.Shares))
 	}
 	guards, onces := mapped(route.Guards, lock), mapped(route.Once, once)
 	if route.lockOutside {

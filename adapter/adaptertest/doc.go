@@ -19,7 +19,7 @@
 //			lock := func(cfg guard.Config) framework.Middleware { return frameworklock.New(locks, cfg) }
 //			once := func(cfg idempotency.Config) framework.Middleware { return frameworklock.Idempotent(locks, cfg) }
 //			share := func(cfg coalesce.Config) framework.Middleware { return frameworklock.Coalesce(locks, cfg) }
-//			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once, share)) {
+//			for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 //				handler = middleware(handler)
 //			}
 //			r.Handle(route.Method, route.Pattern, handler) // with the framework's own wildcards
@@ -28,7 +28,7 @@
 //	}
 //
 // A framework that serves no http.Handler has [Adapter.Serve] in place of Router. An adapter that
-// offers no Coalesce says why in [Adapter.NoCoalesce], and leaves out share.
+// offers no Coalesce says why in [Adapter.NoCoalesce], and uses [Layers].
 //
 // [Run] runs every test of suite.go, in parallel, and logs a table of the results, which go test -v
 // shows. It takes minutes on a small machine. [RunSpellings] repeats the tests of how URLs may be

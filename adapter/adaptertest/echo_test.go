@@ -43,7 +43,7 @@ func echoRoutes(e *echo.Echo, locks *core.Client, routes []adaptertest.Route) ht
 		}
 	}
 	for _, route := range routes {
-		chain := adaptertest.Layers(route,
+		chain := adaptertest.AllLayers(route,
 			func(cfg guard.Config) echo.MiddlewareFunc { return echolock.New(locks, cfg) },
 			func(cfg idempotency.Config) echo.MiddlewareFunc { return echolock.Idempotent(locks, cfg) },
 			func(cfg coalesce.Config) echo.MiddlewareFunc { return echolock.Coalesce(locks, cfg) })

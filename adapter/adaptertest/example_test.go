@@ -28,7 +28,7 @@ func Example() {
 			lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
 			once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
 			share := func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) }
-			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once, share)) {
+			for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 				h = middleware(h)
 			}
 			mux.Handle(route.Method+" "+route.Pattern, h)

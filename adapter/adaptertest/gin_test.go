@@ -26,7 +26,7 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) h
 		engine.ContextWithFallback = false
 		set(engine)
 		for _, route := range routes {
-			chain := adaptertest.Layers(route,
+			chain := adaptertest.AllLayers(route,
 				func(cfg guard.Config) gin.HandlerFunc { return ginlock.New(locks, cfg) },
 				func(cfg idempotency.Config) gin.HandlerFunc { return ginlock.Idempotent(locks, cfg) },
 				func(cfg coalesce.Config) gin.HandlerFunc { return ginlock.Coalesce(locks, cfg) })

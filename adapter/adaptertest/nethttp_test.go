@@ -34,7 +34,7 @@ func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 }
 
 func httpLayers(locks *core.Client, route adaptertest.Route) []func(http.Handler) http.Handler {
-	return adaptertest.Layers(route,
+	return adaptertest.AllLayers(route,
 		func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) },
 		func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) },
 		func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) })

@@ -58,7 +58,7 @@ func guarded(locks *core.Client, route adaptertest.Route, param func(r *http.Req
 	lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
 	once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
 	share := func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) }
-	for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once, share)) {
+	for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 		handler = middleware(handler)
 	}
 	return handler
