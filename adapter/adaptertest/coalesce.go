@@ -354,6 +354,9 @@ func coalesceErrors(fx *fixture) {
 			p.mustGetAnswer().want(fx, want.status, want.body)
 		}
 		fx.outcomesOf(len(all))
+		if got := s.runs.Load(); got != 1 && got != int64(len(all)) {
+			fx.Errorf("the handler ran %d times, want once for all or once for each", got)
+		}
 		fx.forgetShared()
 	}
 }
