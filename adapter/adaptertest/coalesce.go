@@ -320,7 +320,7 @@ func coalesceNotModified(fx *fixture) {
 		}
 		says("Etag", `"1"`)(w, r)
 	}, nil)
-	first := s.begin(nil)
+	first := s.begin(with("If-None-Match", `"0"`))
 	others := s.crowd(with("If-None-Match", `"0", W/"1"`))
 	close(s.end)
 	first.mustGetAnswer().want(fx, http.StatusOK, "done")
