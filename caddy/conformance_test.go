@@ -31,7 +31,7 @@ import (
 const AsCaddy = "REQLOCK_TEST_AS_CADDY"
 
 var onCaddy = adaptertest.Adapter{
-	Name: adaptertest.Caddy.Name, Serve: serveSuite, Exceptions: adaptertest.Caddy.Exceptions, LeavesErrors: true,
+	Name: adaptertest.Caddy.Name, Serve: serveSuite, Exceptions: adaptertest.Caddy.Exceptions, NoCoalesce: adaptertest.Caddy.NoCoalesce, LeavesErrors: true,
 	Goroutines: []string{ // Caddy's packages start these when they are initialised.
 		"github.com/golang/glog.(*fileSink).flushDaemon",
 		"github.com/golang/glog.(*loggingT).flushDaemon",

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -16,7 +18,7 @@ type Adapter struct {
 	Name string
 
 	// Router returns a handler that serves the routes. It translates their patterns into the
-	// framework's, and puts the adapter's middleware, which Layers makes, around Route.Handler. It
+	// framework's, and puts the adapter's middleware, which AllLayers makes, around Route.Handler. It
 	// installs nothing else: no recovery, no log.
 	Router func(locks *core.Client, routes ...Route) http.Handler
 
@@ -38,6 +40,10 @@ type Adapter struct {
 	// table of the results has the reasons. The suite runs them as well, and fails if one holds.
 	Exceptions map[string]string
 
+	// NoCoalesce says why the adapter offers no Coalesce. The table of the results has it in place of
+	// the tests of coalescing, which do not run. "": it offers one, and they run.
+	NoCoalesce string
+
 	// Goroutines are functions, such as "example.com/framework.(*Pool).Start.func1", of goroutines that
 	// the framework keeps when its servers have ended. All others that are left are failures.
 	Goroutines []string
@@ -54,6 +60,8 @@ type Route struct {
 	// wildcard is a whole segment; the last one may be {rest...}.
 	Pattern string
 
+	// Shares lets the requests of the route share answers, outside Once and Guards. nil: they do not.
+	Shares *coalesce.Config
 	// Once makes the route idempotent, and Guards, which are inside Once, guard it. The first of each
 	// is outermost. Without any, the route is neither.
 	Once   []idempotency.Config
@@ -63,19 +71,29 @@ type Route struct {
 	// Params is called before Handler. nil: it is not.
 	Params func(Params)
 
-	// fails reports whether Err is an error. lockOutside puts Guards around Once.
-	fails       func() bool
+	// err returns Err. nil: it is nil. lockOutside puts Guards around Once.
+	err         func() error
 	lockOutside bool
 }
 
-// Layers returns the middleware of a route, the outermost first: what lock makes of each of
-// Route.Guards, and what once makes of each of Route.Once.
+// Layers is AllLayers for an adapter that has Adapter.NoCoalesce. It panics if Route.Shares is set.
 func Layers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M) []M {
+	return AllLayers(route, lock, once, func(coalesce.Config) M {
+		panic("reqlock: adaptertest: a route has Shares; use AllLayers, or set Adapter.NoCoalesce")
+	})
+}
+
+// AllLayers returns the middleware of a route, the outermost first. It is what share makes of
+// Route.Shares, what once makes of each of Route.Once, and what lock makes of each of Route.Guards.
+func AllLayers[M any](route Route, lock func(guard.Config) M, once func(idempotency.Config) M, share func(coalesce.Config) M) (layers []M) {
+	if route.Shares != nil {
+		layers = append(layers, share(*route.Shares))
+	}
 	guards, onces := mapped(route.Guards, lock), mapped(route.Once, once)
 	if route.lockOutside {
-		return append(guards, onces...)
+		return slices.Concat(layers, guards, onces)
 	}
-	return append(onces, guards...)
+	return slices.Concat(layers, onces, guards)
 }
 
 func mapped[C, M any](configs []C, layer func(C) M) (layers []M) {
@@ -86,15 +104,16 @@ func mapped[C, M any](configs []C, layer func(C) M) (layers []M) {
 }
 
 // ErrUnanswered is a Route.Err. The framework's error handler, if it has one, must not answer it.
+// Another error is answered as the framework does it.
 var ErrUnanswered = errors.New("reqlock: adaptertest: an error that nothing answers")
 
 // Err returns the error that the framework's handler ends with, after Route.Serve; see
 // Adapter.LeavesErrors.
 func (route Route) Err() error {
-	if route.fails != nil && route.fails() {
-		return ErrUnanswered
+	if route.err == nil {
+		return nil
 	}
-	return nil
+	return route.err()
 }
 
 // Params reads a wildcard of the route, as handlers of the framework do: c.Param in Gin,

@@ -1,7 +1,7 @@
 // Package adaptertest checks the adapter of a web framework. Its suite is the behaviour over HTTP
-// that packages guard and idempotency promise; the adapters for net/http, Gin, Echo and Fiber pass
-// it, and so does Caddy. It talks to real servers over real connections, and to a real Redis:
-// redis-server must be installed.
+// that packages guard, idempotency and coalesce promise; the adapters for net/http, Gin, Echo and
+// Fiber pass it, and so does Caddy. It talks to real servers over real connections, and to a real
+// Redis: redis-server must be installed.
 //
 // A package that tests an adapter has one [Adapter] and two functions:
 //
@@ -18,7 +18,8 @@
 //			handler := func(c *framework.Context) { route.Serve(c.Writer, c.Request, c.Param) }
 //			lock := func(cfg guard.Config) framework.Middleware { return frameworklock.New(locks, cfg) }
 //			once := func(cfg idempotency.Config) framework.Middleware { return frameworklock.Idempotent(locks, cfg) }
-//			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+//			share := func(cfg coalesce.Config) framework.Middleware { return frameworklock.Coalesce(locks, cfg) }
+//			for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 //				handler = middleware(handler)
 //			}
 //			r.Handle(route.Method, route.Pattern, handler) // with the framework's own wildcards
@@ -26,7 +27,8 @@
 //		return r
 //	}
 //
-// A framework that serves no http.Handler has [Adapter.Serve] in place of Router.
+// A framework that serves no http.Handler has [Adapter.Serve] in place of Router. An adapter that
+// offers no Coalesce says why in [Adapter.NoCoalesce], and uses [Layers].
 //
 // [Run] runs every test of suite.go, in parallel, and logs a table of the results, which go test -v
 // shows. It takes minutes on a small machine. [RunSpellings] repeats the tests of how URLs may be

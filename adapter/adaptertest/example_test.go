@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/guard"
@@ -26,7 +27,8 @@ func Example() {
 			var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { route.Serve(w, r, r.PathValue) })
 			lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
 			once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
-			for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+			share := func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) }
+			for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 				h = middleware(h)
 			}
 			mux.Handle(route.Method+" "+route.Pattern, h)

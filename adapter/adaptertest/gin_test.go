@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -25,9 +26,10 @@ func ginRouter(set func(*gin.Engine)) func(*core.Client, ...adaptertest.Route) h
 		engine.ContextWithFallback = false
 		set(engine)
 		for _, route := range routes {
-			chain := adaptertest.Layers(route,
+			chain := adaptertest.AllLayers(route,
 				func(cfg guard.Config) gin.HandlerFunc { return ginlock.New(locks, cfg) },
-				func(cfg idempotency.Config) gin.HandlerFunc { return ginlock.Idempotent(locks, cfg) })
+				func(cfg idempotency.Config) gin.HandlerFunc { return ginlock.Idempotent(locks, cfg) },
+				func(cfg coalesce.Config) gin.HandlerFunc { return ginlock.Coalesce(locks, cfg) })
 			chain = append(chain, func(c *gin.Context) {
 				route.Serve(c.Writer, c.Request, c.Param)
 				if err := route.Err(); err != nil {

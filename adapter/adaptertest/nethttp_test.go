@@ -9,6 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -33,9 +34,10 @@ func muxRouter(locks *core.Client, routes ...adaptertest.Route) http.Handler {
 }
 
 func httpLayers(locks *core.Client, route adaptertest.Route) []func(http.Handler) http.Handler {
-	return adaptertest.Layers(route,
+	return adaptertest.AllLayers(route,
 		func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) },
-		func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) })
+		func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) },
+		func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) })
 }
 
 // chiRouter returns a Router for chi routers with that middleware.

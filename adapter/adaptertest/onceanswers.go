@@ -266,10 +266,15 @@ func onceNotStored(fx *fixture) {
 func onceUnanswered(fx *fixture) {
 	for user, change := range map[string]func(*idempotency.Config){"rerun": func(*idempotency.Config) {}, "refuse": refuses} {
 		var runs atomic.Int64
-		fails := func() bool { return runs.Load() <= 2 && fx.adapter.LeavesErrors }
+		fails := func() error {
+			if runs.Load() <= 2 && fx.adapter.LeavesErrors {
+				return ErrUnanswered
+			}
+			return nil
+		}
 		s := fx.serve(Route{
 			Pattern: orders, Once: []idempotency.Config{fx.once(change)},
-			Handler: func(http.ResponseWriter, *http.Request) { runs.Add(1) }, fails: fails,
+			Handler: func(http.ResponseWriter, *http.Request) { runs.Add(1) }, err: fails,
 		})
 		pay := func() answer { return s.postWithKey("x", with("X-User", user)) }
 		want := int64(1)

@@ -66,6 +66,7 @@ func wholeSuite() []scenario {
 		onceFailures,
 		onceProcesses,
 		onceSealed,
+		coalescing(),
 	)
 }
 
@@ -73,6 +74,10 @@ func wholeSuite() []scenario {
 // other adapters.
 func runAll(t *testing.T, a Adapter, scenarios []scenario, results *table) {
 	run := func(s scenario) {
+		if a.NoCoalesce != "" && isCoalescing(s.name) {
+			results.except(s.name, a.Name, a.NoCoalesce)
+			return
+		}
 		if reason := a.Exceptions[s.name]; reason != "" && os.Getenv(exceptionVariable) == "" {
 			results.except(s.name, a.Name, reason)
 			t.Run(s.name, func(t *testing.T) {

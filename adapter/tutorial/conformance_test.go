@@ -14,7 +14,7 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
-var onWeb = adaptertest.Adapter{Name: "web", Router: router}
+var onWeb = adaptertest.Adapter{Name: "web", Router: router, NoCoalesce: "This adapter does not offer it."}
 
 func TestMain(m *testing.M)        { adaptertest.Main(m, onWeb) }
 func TestConformance(t *testing.T) { adaptertest.Run(t, onWeb) }

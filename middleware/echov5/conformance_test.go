@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -59,9 +60,10 @@ func echoRoutes(e *echo.Echo, locks *core.Client, routes []adaptertest.Route) ht
 		}
 	}
 	for _, route := range routes {
-		chain := adaptertest.Layers(route,
+		chain := adaptertest.AllLayers(route,
 			func(cfg guard.Config) echo.MiddlewareFunc { return echolock.New(locks, cfg) },
-			func(cfg idempotency.Config) echo.MiddlewareFunc { return echolock.Idempotent(locks, cfg) })
+			func(cfg idempotency.Config) echo.MiddlewareFunc { return echolock.Idempotent(locks, cfg) },
+			func(cfg coalesce.Config) echo.MiddlewareFunc { return echolock.Coalesce(locks, cfg) })
 		handler := func(c *echo.Context) error {
 			route.Serve(c.Response(), c.Request(), c.Param)
 			return route.Err()

@@ -17,7 +17,7 @@ import (
 )
 
 var onFiber = adaptertest.Adapter{
-	Name: adaptertest.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: adaptertest.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
+	Name: adaptertest.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: adaptertest.Fiber.Exceptions, NoCoalesce: adaptertest.Fiber.NoCoalesce, TellsStatus: true, LeavesErrors: true, Rest: "*",
 	Goroutines: []string{
 		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server

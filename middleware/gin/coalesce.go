@@ -25,7 +25,7 @@ func Coalesce(locks *core.Client, cfg coalesce.Config) gin.HandlerFunc {
 // runForAll serves requests that want the same with one run.
 func runForAll(g *coalesce.Guard) server {
 	return func(c *gin.Context, r *http.Request, next chain) (ran bool) {
-		outer := sink{c.Writer}
+		outer := &counter{sink{c.Writer}, c.Writer.Size()}
 		g.Serve(outer, r, func(own *http.Request, rec *coalesce.Recorder) {
 			if rec == nil {
 				ran = next(c, own)
@@ -35,7 +35,7 @@ func runForAll(g *coalesce.Guard) server {
 			c.Writer = w
 			defer func() {
 				c.Writer = outer.ResponseWriter
-				if outer.Size() != w.Size() { // HandleContext replaces the writer of c by Gin's own.
+				if outer.bypassed() { // HandleContext replaces the writer of c by Gin's own.
 					rec.Bypassed()
 				}
 			}()
@@ -47,10 +47,31 @@ func runForAll(g *coalesce.Guard) server {
 				outer.ResponseWriter.WriteHeader(w.Status())
 			case guard.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
 				// It was interrupted, and has answered nothing.
-			case outer.Size() == w.Size():
+			case !outer.bypassed():
 				w.WriteHeaderNow()
 			}
 		})
 		return ran
 	}
+}
+
+// A counter is a sink that counts what it passes on. The writer of the chain cannot: when the client
+// has left, it goes on as if all were sent.
+type counter struct {
+	sink
+	size int // what Size is if nothing bypasses the counter
+}
+
+// bypassed reports whether Gin's writer has sent something else.
+func (c *counter) bypassed() bool { return c.Size() != c.size }
+
+func (c *counter) WriteHeader(status int) {
+	c.sink.WriteHeader(status)
+	c.size = max(c.size, 0)
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.sink.Write(p)
+	c.size = max(c.size, 0) + n
+	return n, err
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/julienschmidt/httprouter"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -56,7 +57,8 @@ func guarded(locks *core.Client, route adaptertest.Route, param func(r *http.Req
 	})
 	lock := func(cfg guard.Config) func(http.Handler) http.Handler { return httplock.New(locks, cfg) }
 	once := func(cfg idempotency.Config) func(http.Handler) http.Handler { return httplock.Idempotent(locks, cfg) }
-	for _, middleware := range slices.Backward(adaptertest.Layers(route, lock, once)) {
+	share := func(cfg coalesce.Config) func(http.Handler) http.Handler { return httplock.Coalesce(locks, cfg) }
+	for _, middleware := range slices.Backward(adaptertest.AllLayers(route, lock, once, share)) {
 		handler = middleware(handler)
 	}
 	return handler
