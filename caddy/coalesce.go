@@ -15,9 +15,9 @@ import (
 
 func init() { caddy.RegisterModule(new(Coalesce)) }
 
-// Coalesce runs the rest of the route once for all requests that want the same at the same time, in all
-// instances, and gives each of them the answer. The first client gets it while it is written. An answer
-// that is meant for one client is not shared, nor is a stream of events, nor one of Caddy's error routes.
+// Coalesce runs the rest of the route once for all requests that want the same at the same time, in
+// all instances. Each of them gets the answer, the first one while it is written. An answer that is
+// meant for one client is not shared, nor is a stream of events, nor one of Caddy's error routes.
 //
 // The placeholders are those of the handler `reqlock`.
 type Coalesce struct {
