@@ -22,8 +22,10 @@ import (
 func init() {
 	httpcaddyfile.RegisterGlobalOption("reqlock", parseApp)
 	httpcaddyfile.RegisterHandlerDirective("reqlock_idempotent", parseIdempotent)
+	httpcaddyfile.RegisterHandlerDirective("reqlock_coalesce", parseCoalesce)
 	httpcaddyfile.RegisterHandlerDirective("reqlock", parseHandler)
 	httpcaddyfile.RegisterDirectiveOrder("reqlock_idempotent", httpcaddyfile.Before, "invoke")
+	httpcaddyfile.RegisterDirectiveOrder("reqlock_coalesce", httpcaddyfile.Before, "invoke")
 	httpcaddyfile.RegisterDirectiveOrder("reqlock", httpcaddyfile.Before, "invoke")
 }
 
@@ -103,6 +105,28 @@ func durationOption(to *caddy.Duration) option {
 		duration, err := parseDuration(value)
 		if err != nil {
 			return d.Errf("%s is %q; want a duration such as 500ms, 2s or 24h, or 0", name, value)
+		}
+		*to = caddy.Duration(duration)
+		return nil
+	}
+}
+
+// periodOption is a duration whose zero would mean the default, so a file leaves it out. also are
+// words with a meaning of their own.
+func periodOption(to *caddy.Duration, also map[string]caddy.Duration) option {
+	return func(d *caddyfile.Dispenser) error {
+		name := d.Val()
+		value, err := word(d)
+		if err != nil {
+			return err
+		}
+		if meaning, ok := also[value]; ok {
+			*to = meaning
+			return nil
+		}
+		duration, err := parseDuration(value)
+		if err != nil || duration == 0 {
+			return d.Errf("%s is %q; want a duration such as 500ms, 2s or 1m; without the line it has its default", name, value)
 		}
 		*to = caddy.Duration(duration)
 		return nil
@@ -283,6 +307,58 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
+// UnmarshalCaddyfile parses the directive:
+//
+//	reqlock_coalesce [<matcher>] {
+//		key    <template>
+//		user   <template>|everyone
+//		vary   <header>...
+//		unsafe <why>
+//		wait   <duration>
+//		lease  <duration>
+//		keep   <duration>
+//		error_for   <duration>|-1
+//		max_answer  <size>
+//		max_waiters <number>
+//		unmarked
+//		fail_open
+//		handle_errors
+//	}
+func (h *Coalesce) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	options := make(map[string]option)
+	options["key"] = checkedOption(&h.Key, func(template string) error {
+		_, err := parseKey(template)
+		return err
+	})
+	options["user"] = checkedOption(&h.User, func(text string) error {
+		_, err := parseUser(text)
+		return err
+	})
+	options["vary"] = func(d *caddyfile.Dispenser) error {
+		if h.Vary = d.RemainingArgs(); len(h.Vary) == 0 {
+			return d.Err("vary needs the names of headers, such as Accept-Language")
+		}
+		return nil
+	}
+	options["unsafe"] = textOption(&h.Unsafe)
+	options["wait"] = periodOption(&h.Wait, nil)
+	options["lease"] = durationOption(&h.Lease)
+	options["keep"] = periodOption(&h.Keep, nil)
+	options["error_for"] = periodOption(&h.ErrorFor, map[string]caddy.Duration{"-1": -1})
+	options["max_answer"] = sizeOption(&h.MaxAnswer)
+	options["max_waiters"] = numberOption(&h.MaxWaiters, -1)
+	options["unmarked"] = flagOption(&h.Unmarked)
+	options["fail_open"] = flagOption(&h.FailOpen)
+	options["handle_errors"] = flagOption(&h.HandleErrors)
+	if err := parseBlock(d, options); err != nil {
+		return err
+	}
+	if _, err := h.config(); err != nil {
+		return d.WrapErr(err)
+	}
+	return nil
+}
+
 // UnmarshalCaddyfile parses the global option:
 //
 //	reqlock {
@@ -418,6 +494,11 @@ func parseIdempotent(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error
 	return handler, parseDirective(h, handler)
 }
 
+func parseCoalesce(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	handler := new(Coalesce)
+	return handler, parseDirective(h, handler)
+}
+
 func parseDirective(h httpcaddyfile.Helper, directive caddyfile.Unmarshaler) error {
 	if h.Option("reqlock") == nil {
 		h.Next() // the directive, whose line the error names
@@ -430,4 +511,5 @@ var (
 	_ caddyfile.Unmarshaler = (*App)(nil)
 	_ caddyfile.Unmarshaler = (*Handler)(nil)
 	_ caddyfile.Unmarshaler = (*Idempotent)(nil)
+	_ caddyfile.Unmarshaler = (*Coalesce)(nil)
 )

@@ -28,6 +28,7 @@ func TestMistakes(t *testing.T) {
 	inApp := func(lines string) string { return head + "reqlock {\n" + lines + "\n}\n}\n:80 {\n}\n" }
 	inLock := func(lines string) string { return head + app + "}\n:80 {\nreqlock {\n" + lines + "\n}\n}\n" }
 	inOnce := func(lines string) string { return head + app + "}\n:80 {\nreqlock_idempotent {\n" + lines + "\n}\n}\n" }
+	inShared := func(lines string) string { return head + app + "}\n:80 {\nreqlock_coalesce {\n" + lines + "\n}\n}\n" }
 	for name, test := range map[string]struct {
 		config string
 		line   int
@@ -114,6 +115,27 @@ func TestMistakes(t *testing.T) {
 		"route":          {inOnce("scope global\nroute /pay/{id}"), 10, "has a wildcard with a name"},
 		"header":         {inOnce("scope global\nheader Host"), 10, `Header is "Host"`},
 		"a key there":    {inOnce("scope global\nkey a"), 9, `unknown option "key"`},
+
+		"no app, shared":     {":80 {\nreqlock_coalesce\n}\n", 2, "there is no global option reqlock"},
+		"shared key":         {inShared("key {user}"), 8, "{user} is not a placeholder"},
+		"two shared keys":    {inShared("key a\nkey b"), 9, "key is given more than once"},
+		"user":               {inShared("user alice"), 8, `user is "alice", the same for all; want a source such as {http.auth.user.id}, or everyone`},
+		"user, unknown":      {inShared("user {user}"), 8, "user: "},
+		"vary":               {inShared("vary"), 8, "vary needs the names of headers"},
+		"vary, a star":       {inShared("vary *"), 9, `vary: reqlock: coalesce: invalid Config: Vary has "*"`},
+		"unsafe":             {inShared("unsafe"), 8, "unsafe needs a value"},
+		"unsafe, no key":     {inShared("unsafe \"a query\""), 9, "unsafe: "},
+		"shared wait":        {inShared("wait 0"), 8, `wait is "0"; want a duration`},
+		"shared wait, short": {inShared("wait 1us"), 9, "wait: "},
+		"shared lease":       {inShared("lease 10us"), 9, "lease is 10µs; want a duration of at least 1ms"},
+		"keep":               {inShared("keep 2h"), 9, "keep: "},
+		"keep, never":        {inShared("keep 0"), 8, `keep is "0"; want a duration`},
+		"error_for":          {inShared("error_for never"), 8, `error_for is "never"; want a duration`},
+		"error_for, long":    {inShared("error_for 2h"), 9, "error_for: "},
+		"max_answer":         {inShared("max_answer much"), 8, `max_answer is "much"; want a size`},
+		"shared max_waiters": {inShared("max_waiters -2"), 8, `max_waiters is "-2"; want a number, at least -1`},
+		"unmarked":           {inShared("unmarked yes"), 8, `unmarked takes no value, and "yes" follows it`},
+		"max_hold there":     {inShared("max_hold 1s"), 8, `unknown option "max_hold"`},
 	} {
 		_, err := adapt(test.config, "Caddyfile")
 		if err == nil {

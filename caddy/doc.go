@@ -13,12 +13,12 @@
 //		reverse_proxy 127.0.0.1:9000
 //	}
 //
-// It has three modules: the app reqlock ([App]) with the connection to Redis, and the handlers
-// http.handlers.reqlock ([Handler]) and http.handlers.reqlock_idempotent ([Idempotent]). The admin
-// endpoint lists locks at /reqlock/locks.
+// It has four modules: the app reqlock ([App]) with the connection to Redis, and the handlers
+// http.handlers.reqlock ([Handler]), http.handlers.reqlock_idempotent ([Idempotent]) and
+// http.handlers.reqlock_coalesce ([Coalesce]). The admin endpoint lists locks at /reqlock/locks.
 //
 // docs/guides/caddy.md is the guide. This package translates: the rules are those of package guard,
-// of idempotency and of keyfuncs.
+// of idempotency, of coalesce and of keyfuncs.
 //
 // # How the parts play together
 //

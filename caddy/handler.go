@@ -130,7 +130,7 @@ func (h *Handler) openPolicy() (guard.PolicyFunc, error) {
 
 // ServeHTTP runs the rest of the route under the lock of the request, or answers in its place.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	return h.serve(w, r, func(x *exchange, held func(), inner *http.Request) (err error) {
+	return h.serve(r, func(x *exchange, held func(), inner *http.Request) (err error) {
 		h.guard.Serve(w, inner, func(w http.ResponseWriter, guarded *http.Request) {
 			held()
 			err = x.run(w, r, guarded, next)

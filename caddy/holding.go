@@ -1,12 +1,9 @@
 package caddylock
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/reqlock/reqlock/guard/routes"
 )
 
@@ -33,8 +30,7 @@ type Holding struct {
 	// placeholders below `http.reqlock`. Default: they are answered with `application/problem+json`.
 	HandleErrors bool `json:"handle_errors,omitempty"`
 
-	connection *connection
-	use        usage
+	base
 }
 
 // lock returns the fields that a file of routes has as well.
@@ -45,72 +41,12 @@ func (h *Holding) lock() routes.Lock {
 	}
 }
 
-// provision gets the connection of the App. The server of the handler, if there is one, tells when
-// the process ends: waiting requests are answered then.
-func (h *Holding) provision(ctx caddy.Context) error {
-	app, err := ctx.AppIfConfigured("reqlock")
-	if err != nil && !errors.Is(err, caddy.ErrNotConfigured) {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("reqlock: caddy: the app reqlock is not configured; add the global option reqlock { redis redis://127.0.0.1:6379 }: %w", err)
-	}
-	if h.connection, h.use.release, err = app.(*App).retain(); err != nil {
-		return err
-	}
-	h.use.borrow = app.(*App).borrow
-	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		server.RegisterOnShutdown(func() {
-			if caddy.Exiting() {
-				h.connection.drain()
-			}
-		})
-	}
-	return nil
-}
-
-// also adds a plugin to what the handler uses.
-func (h *Holding) also(key pluginKey) {
-	release, borrow := h.use.release, h.use.borrow
-	h.use.release = func() {
-		logEnd(plugins.Delete(key))
-		release()
-	}
-	h.use.borrow = func() func() {
-		giveBack := borrow()
-		if _, err := openPlugin(key); err != nil {
-			return giveBack // the plugin is closed: the request gets 503
+// serve leads a request through a guard. within runs the guard, and calls held when it holds the lock.
+func (h *Holding) serve(r *http.Request, within func(x *exchange, held func(), r *http.Request) error) error {
+	return h.base.serve(r, func(x *exchange, detach func(), inner *http.Request) error {
+		if h.AbortOnDisconnect {
+			detach = func() {}
 		}
-		return func() {
-			logEnd(plugins.Delete(key))
-			giveBack()
-		}
-	}
-}
-
-// cleanup gives everything back once the last request has ended, or at once if the process ends.
-func (h *Holding) cleanup() error {
-	if h.use.release != nil {
-		h.use.retire(caddy.Exiting())
-	}
-	return nil
-}
-
-// serve leads a request through a guard. within runs the guard.
-func (h *Holding) serve(w http.ResponseWriter, r *http.Request, within func(x *exchange, held func(), r *http.Request) error) error {
-	defer h.use.enter()()
-	client := newGate(r.Context())
-	defer client.close()
-	inner, x, err := begin(client, r)
-	if err != nil {
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	}
-	held := client.detach
-	if h.AbortOnDisconnect {
-		held = func() {}
-	}
-	if err := within(x, held, inner); err != nil {
-		return err
-	}
-	return x.err
+		return within(x, detach, inner)
+	})
 }

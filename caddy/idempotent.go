@@ -119,7 +119,7 @@ func (h *Idempotent) Provision(ctx caddy.Context) error {
 // ServeHTTP runs the rest of the route for the first request of a key, and answers all others in
 // its place.
 func (h *Idempotent) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	return h.serve(w, r, func(x *exchange, held func(), inner *http.Request) (err error) {
+	return h.serve(r, func(x *exchange, held func(), inner *http.Request) (err error) {
 		h.guard.Serve(w, inner, func(guarded *http.Request, rec *idempotency.Recorder) {
 			held()
 			if rec == nil {

@@ -13,29 +13,34 @@ import (
 // a flushed answer pass, so it would record only answers with a Content-Length.
 func unflushed(w http.ResponseWriter, limit int64) http.ResponseWriter {
 	written := int64(0)
-	wanted := func() bool { return written > limit || isStream(w.Header()) }
-	return httpsnoop.Wrap(w, httpsnoop.Hooks{
-		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
-			return func(p []byte) (int, error) {
-				n, err := next(p)
-				written += int64(n)
-				return n, err
-			}
-		},
-		WriteString: func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
-			return func(s string) (int, error) {
-				n, err := next(s)
-				written += int64(n)
-				return n, err
-			}
-		},
-		ReadFrom: func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
-			return func(src io.Reader) (int64, error) {
-				n, err := next(src)
-				written += n
-				return n, err
-			}
-		},
+	hooks := flushOnly(func() bool { return written > limit || isStream(w.Header()) })
+	hooks.Write = func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
+		return func(p []byte) (int, error) {
+			n, err := next(p)
+			written += int64(n)
+			return n, err
+		}
+	}
+	hooks.WriteString = func(next httpsnoop.WriteStringFunc) httpsnoop.WriteStringFunc {
+		return func(s string) (int, error) {
+			n, err := next(s)
+			written += int64(n)
+			return n, err
+		}
+	}
+	hooks.ReadFrom = func(next httpsnoop.ReadFromFunc) httpsnoop.ReadFromFunc {
+		return func(src io.Reader) (int64, error) {
+			n, err := next(src)
+			written += n
+			return n, err
+		}
+	}
+	return httpsnoop.Wrap(w, hooks)
+}
+
+// flushOnly returns hooks that drop a flush unless it is wanted.
+func flushOnly(wanted func() bool) httpsnoop.Hooks {
+	return httpsnoop.Hooks{
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
 				if wanted() {
@@ -51,7 +56,7 @@ func unflushed(w http.ResponseWriter, limit int64) http.ResponseWriter {
 				return nil
 			}
 		},
-	})
+	}
 }
 
 // isStream reports whether each part of an answer is awaited.

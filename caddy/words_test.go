@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/reqlock/reqlock/guard/routes"
 )
 
@@ -57,6 +58,39 @@ func TestMistakes_SameWords(t *testing.T) {
 		_, inFile := routes.Parse("locks.json", []byte(`{"routes": [{"pattern": "/x", "idempotency": {`+members+`}}]}`), routes.Options{})
 		wantMistake(t, inCaddy, want)
 		wantMistake(t, inFile, want)
+	}
+}
+
+// In JSON, too, a mistake names the directive and the option.
+func TestMistakes_Coalesce(t *testing.T) {
+	t.Parallel()
+	for members, want := range map[string]string{
+		`"user": "alice"`:     `reqlock_coalesce: user is "alice", the same for all`,
+		`"key": "{user}"`:     "reqlock_coalesce: key: ",
+		`"vary": ["a b"]`:     "reqlock_coalesce: vary: ",
+		`"unsafe": "a query"`: "reqlock_coalesce: unsafe: ",
+		`"wait": "1us"`:       "reqlock_coalesce: wait: ",
+		`"wait": "-2s"`:       "reqlock_coalesce: wait is -2s; want a duration such as 2s or 1m30s",
+		`"lease": "10us"`:     "reqlock_coalesce: lease is 10µs; want a duration of at least 1ms, or 0 to renew the lock",
+		`"max_waiters": -2`:   "reqlock_coalesce: max_waiters is -2; want a number, -1 for no bound, or 0 for 1024",
+		`"keep": "2h"`:        "reqlock_coalesce: keep: ",
+		`"error_for": "2h"`:   "reqlock_coalesce: error_for: ",
+		`"max_answer": -1`:    "reqlock_coalesce: max_answer: ",
+	} {
+		handler := new(Coalesce)
+		if err := json.Unmarshal([]byte("{"+members+"}"), handler); err != nil {
+			t.Fatal(err)
+		}
+		wantMistake(t, handler.Provision(caddy.Context{}), want)
+	}
+	for _, members := range []string{`"error_for": -1`, `"user": "everyone", "keep": "1h"`, `"key": "{body.hash}", "unsafe": "a query"`} {
+		handler := new(Coalesce)
+		if err := json.Unmarshal([]byte("{"+members+"}"), handler); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := handler.config(); err != nil {
+			t.Errorf("%s: %v", members, err)
+		}
 	}
 }
 

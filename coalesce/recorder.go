@@ -90,6 +90,9 @@ func (rec *Recorder) Failed() {
 // Bypassed says that an answer went past the Recorder, or will. It is not shared. It is for adapters.
 func (rec *Recorder) Bypassed() { rec.refuse(becauseIncomplete) }
 
+// Shares reports whether others may get the answer. Once false, it stays so. It is for adapters.
+func (rec *Recorder) Shares() bool { return rec.because == "" }
+
 func (rec *Recorder) writeHeader(status int) {
 	if rec.head.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		rec.begin(status)

@@ -3,7 +3,8 @@
 It listens on a free port of the loopback interface and prints it. GET /journal lists the calls.
 During a call there is a file for its path in the directory that is the first argument, which two
 services share; if there was one already, the call overlaps with another. A call with ?gate=NAME
-waits for POST /gate/NAME before it ends.
+waits for POST /gate/NAME before it ends. ?header=NAME:VALUE adds a header to its answer, and ?echo the
+body of the request. ?kind=TYPE is the Content-Type of a stream.
 """
 
 import base64
@@ -45,9 +46,14 @@ class Service(BaseHTTPRequestHandler):
     def log_message(self, *args):
         pass
 
-    def answer(self, status, body, kind="text/plain"):
+    def send_headers(self, query):
+        for header in query.get("header", []):
+            self.send_header(*header.split(":", 1))
+
+    def answer(self, status, body, kind="text/plain", query={}):
         body = body.encode()
         self.send_response(status)
+        self.send_headers(query)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -78,7 +84,7 @@ class Service(BaseHTTPRequestHandler):
 
     def work(self, url):
         query = parse_qs(url.query)
-        self.read_body()
+        body = self.read_body()
         call = {"path": url.path, "overlaps": not begin(url.path)}
         with lock:
             journal.append(call)
@@ -91,6 +97,7 @@ class Service(BaseHTTPRequestHandler):
         status = int(query.get("status", ["200"])[0])
         if "chunked" in query:
             self.send_response(status)
+            self.send_headers(query)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
             for part in ("paid by python, ", "number %d\n" % number):
@@ -98,24 +105,28 @@ class Service(BaseHTTPRequestHandler):
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
         else:
-            self.answer(status, "paid by python, number %d\n" % number)
+            echo = body.decode() if "echo" in query else ""
+            self.answer(status, "paid by python, number %d\n" % number + echo, query=query)
 
     def read_body(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Transfer-Encoding") == "chunked":
             while size := int(self.rfile.readline(), 16):
                 self.rfile.read(size + 2)
             self.rfile.readline()
+        return body
 
     def events(self, url):
         """Sends one event at once, and another one when the gate opens."""
+        query = parse_qs(url.query)
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_headers(query)
+        self.send_header("Content-Type", query.get("kind", ["text/event-stream"])[0])
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(b"data: first\n\n")
         self.wfile.flush()
-        gate(parse_qs(url.query)["gate"][0]).wait(60)
+        gate(query["gate"][0]).wait(60)
         self.wfile.write(b"data: last\n\n")
         self.close_connection = True
 
