@@ -320,6 +320,7 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		error_for   <duration>|-1
 //		max_answer  <size>
 //		max_waiters <number>
+//		limit       <number>
 //		unmarked
 //		fail_open
 //		handle_errors
@@ -347,6 +348,7 @@ func (h *Coalesce) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	options["error_for"] = periodOption(&h.ErrorFor, map[string]caddy.Duration{"-1": -1})
 	options["max_answer"] = sizeOption(&h.MaxAnswer)
 	options["max_waiters"] = numberOption(&h.MaxWaiters, -1)
+	options["limit"] = numberOption(&h.Limit, 1)
 	options["unmarked"] = flagOption(&h.Unmarked)
 	options["fail_open"] = flagOption(&h.FailOpen)
 	options["handle_errors"] = flagOption(&h.HandleErrors)

@@ -51,6 +51,9 @@ type Coalesce struct {
 	// How many requests of this instance may wait for one answer; the next one gets 503.
 	// Default: 0, which means 1024; -1 sets no bound.
 	MaxWaiters int `json:"max_waiters,omitempty"`
+	// How many requests run at once on all instances if answers are not shared. Default: 0, which sets no
+	// bound.
+	Limit int `json:"limit,omitempty"`
 	// Leave out the header `Reqlock-Shared: 1` of shared answers.
 	Unmarked bool `json:"unmarked,omitempty"`
 	// Run each request for itself while Redis is unavailable. Default: they are answered 503.
@@ -74,7 +77,7 @@ func (*Coalesce) CaddyModule() caddy.ModuleInfo {
 func (h *Coalesce) config() (coalesce.Config, error) {
 	cfg := coalesce.Config{
 		Vary: h.Vary, Unsafe: h.Unsafe, WaitTime: time.Duration(h.Wait), LeaseTime: time.Duration(h.Lease), MaxWaiters: h.MaxWaiters,
-		Keep: time.Duration(h.Keep), ErrorFor: time.Duration(h.ErrorFor), MaxAnswer: h.MaxAnswer,
+		Keep: time.Duration(h.Keep), ErrorFor: time.Duration(h.ErrorFor), MaxAnswer: h.MaxAnswer, Limit: h.Limit,
 		Unmarked: h.Unmarked, FailOpen: h.FailOpen, ErrorHandler: refuse(h.HandleErrors),
 	}
 	lock := routes.Lock{Wait: routes.Duration(h.Wait), Lease: routes.Duration(h.Lease), MaxWaiters: h.MaxWaiters}
@@ -100,6 +103,7 @@ func (h *Coalesce) config() (coalesce.Config, error) {
 		{"keep", coalesce.Config{Keep: cfg.Keep}},
 		{"error_for", coalesce.Config{ErrorFor: cfg.ErrorFor}},
 		{"max_answer", coalesce.Config{MaxAnswer: cfg.MaxAnswer}},
+		{"limit", coalesce.Config{Limit: cfg.Limit}},
 	} {
 		if err := option.only.Validate(); err != nil {
 			return cfg, fmt.Errorf("%s: %w", option.name, err)
@@ -161,7 +165,7 @@ func (h *Coalesce) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyh
 			// not shared.
 			flushed := flushOnly(func() bool { return !rec.Shares() || isStream(own.Header()) })
 			if err = x.run(httpsnoop.Wrap(own, flushed), r, guarded, next); err != nil {
-				rec.Bypassed() // Caddy answers it outside.
+				rec.Bypassed(0) // Caddy answers it outside.
 			}
 		})
 		return err

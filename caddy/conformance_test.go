@@ -21,6 +21,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -31,7 +32,7 @@ import (
 const AsCaddy = "REQLOCK_TEST_AS_CADDY"
 
 var onCaddy = adaptertest.Adapter{
-	Name: adaptertest.Caddy.Name, Serve: serveSuite, Exceptions: adaptertest.Caddy.Exceptions, NoCoalesce: adaptertest.Caddy.NoCoalesce, LeavesErrors: true,
+	Name: adaptertest.Caddy.Name, Serve: serveSuite, Exceptions: adaptertest.Caddy.Exceptions, LeavesErrors: true,
 	Goroutines: []string{ // Caddy's packages start these when they are initialised.
 		"github.com/golang/glog.(*fileSink).flushDaemon",
 		"github.com/golang/glog.(*loggingT).flushDaemon",
@@ -201,7 +202,14 @@ func newRoute(locks *core.Client, route adaptertest.Route) suiteRoute {
 		}
 		return &Idempotent{guard: g, MaxResponseBody: cfg.MaxResponseBody, Holding: Holding{AbortOnDisconnect: true}}
 	}
-	return suiteRoute{route, adaptertest.Layers(route, lock, once)}
+	share := func(cfg coalesce.Config) caddyhttp.MiddlewareHandler {
+		g, err := coalesce.New(locks, cfg)
+		if err != nil {
+			panic(err)
+		}
+		return &Coalesce{guard: g}
+	}
+	return suiteRoute{route, adaptertest.AllLayers(route, lock, once, share)}
 }
 
 // serveSuite serves the routes by an HTTP app of Caddy.

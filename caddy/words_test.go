@@ -76,6 +76,7 @@ func TestMistakes_Coalesce(t *testing.T) {
 		`"keep": "2h"`:        "reqlock_coalesce: keep: ",
 		`"error_for": "2h"`:   "reqlock_coalesce: error_for: ",
 		`"max_answer": -1`:    "reqlock_coalesce: max_answer: ",
+		`"limit": -1`:         "reqlock_coalesce: limit: ",
 	} {
 		handler := new(Coalesce)
 		if err := json.Unmarshal([]byte("{"+members+"}"), handler); err != nil {

@@ -87,8 +87,17 @@ func (rec *Recorder) Failed() {
 	}
 }
 
-// Bypassed says that an answer went past the Recorder, or will. It is not shared. It is for adapters.
-func (rec *Recorder) Bypassed() { rec.refuse(becauseIncomplete) }
+// Bypassed says that an answer with that status went past the Recorder, or will. It is not shared. 0:
+// the status is not known. It is for adapters.
+func (rec *Recorder) Bypassed(status int) {
+	rec.refuse(becauseIncomplete)
+	if rec.head.status == 0 {
+		rec.head.status = status
+	}
+}
+
+// Fits reports whether a body of that length can be shared. It is for adapters.
+func (rec *Recorder) Fits(length int64) bool { return length <= rec.limit }
 
 // Shares reports whether others may get the answer. Once false, it stays so. It is for adapters.
 func (rec *Recorder) Shares() bool { return rec.because == "" }

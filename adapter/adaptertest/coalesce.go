@@ -188,11 +188,11 @@ func (fx *fixture) newStampede(handler http.HandlerFunc, err func() error, chang
 	watch := around(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s.arrived.Add(1)
-			ended := make(chan struct{})
+			ended, left := make(chan struct{}), r.Context().Done() // Caddy changes r.
 			defer close(ended)
 			go func() {
 				select {
-				case <-r.Context().Done():
+				case <-left:
 					s.left <- struct{}{}
 				case <-ended:
 				}

@@ -29,11 +29,9 @@ var (
 	Gin        = Host{Name: "Gin", Adapter: "gin", Dir: dirOfSuite, Exceptions: noEarlyHints}
 	Echo       = Host{Name: "Echo", Adapter: "echo", Dir: dirOfSuite, Exceptions: noEarlyHints}
 	EchoV5     = Host{Name: "Echo v5", Adapter: "echov5", Dir: "middleware/echov5", Exceptions: noEarlyHints}
-	Fiber      = Host{Name: "Fiber", Adapter: "fiber", Dir: "middleware/fiber", Exceptions: ofFiber, NoCoalesce: noCoalesceYet}
-	Caddy      = Host{Name: "Caddy", Dir: "caddy", Exceptions: ofCaddy, NoCoalesce: noCoalesceYet}
+	Fiber      = Host{Name: "Fiber", Adapter: "fiber", Dir: "middleware/fiber", Exceptions: ofFiber}
+	Caddy      = Host{Name: "Caddy", Dir: "caddy", Exceptions: ofCaddy}
 )
-
-const noCoalesceYet = "It has no `Coalesce` yet, so these tests do not run there."
 
 var noEarlyHints = map[string]string{
 	"once: early hints": "Gin and Echo take an informational answer (1xx) for the final one, without reqlock as well.",

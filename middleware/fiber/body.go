@@ -40,13 +40,16 @@ type body struct {
 // which fasthttp calls when another body takes the place.
 type reread struct{ io.Reader }
 
+// untold is the length of a body for fasthttp if a request tells none. It has no body then.
+const untold = -2
+
 // bodyOf returns the body of a request; nil: it has none.
 func bodyOf(c fiber.Ctx) *body {
-	in := c.Request()
-	if in.Header.ContentLength() == 0 {
+	length := c.Request().Header.ContentLength()
+	if length == 0 || length == untold {
 		return nil
 	}
-	return &body{c: c, length: int64(max(in.Header.ContentLength(), -1))}
+	return &body{c: c, length: int64(max(length, -1))}
 }
 
 // arrives reports whether a stream reads from the client; nil: there is none.

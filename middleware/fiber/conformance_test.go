@@ -10,6 +10,7 @@ import (
 
 	"github.com/gofiber/fiber/v3"
 	"github.com/reqlock/reqlock/adapter/adaptertest"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/idempotency"
@@ -17,7 +18,7 @@ import (
 )
 
 var onFiber = adaptertest.Adapter{
-	Name: adaptertest.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: adaptertest.Fiber.Exceptions, NoCoalesce: adaptertest.Fiber.NoCoalesce, TellsStatus: true, LeavesErrors: true, Rest: "*",
+	Name: adaptertest.Fiber.Name, Serve: serveWith(fiber.Config{}), Exceptions: adaptertest.Fiber.Exceptions, TellsStatus: true, LeavesErrors: true, Rest: "*",
 	Goroutines: []string{
 		"github.com/valyala/fasthttp.updateServerDate.func1",    // lives as long as the process
 		"github.com/valyala/fasthttp.(*workerPool).Start.func2", // ends within 10 s of the server
@@ -69,9 +70,10 @@ func serveSuite(app *fiber.App, srv adaptertest.Server, locks *core.Client, rout
 		app.Use(throughHTTP(srv.Around))
 	}
 	for _, route := range routes {
-		chain := adaptertest.Layers(route,
+		chain := adaptertest.AllLayers(route,
 			func(cfg guard.Config) any { return fiberlock.New(locks, cfg) },
-			func(cfg idempotency.Config) any { return fiberlock.Idempotent(locks, cfg) })
+			func(cfg idempotency.Config) any { return fiberlock.Idempotent(locks, cfg) },
+			func(cfg coalesce.Config) any { return fiberlock.Coalesce(locks, cfg) })
 		chain = append(chain, func(c fiber.Ctx) error {
 			w, r, err := fiberlock.HTTP(c)
 			if err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/idempotency"
@@ -87,4 +88,40 @@ func ExampleLeaseFrom() {
 	// under reqlock:1: true
 	// idempotency key k-1, the same for another service: true
 	// released: <nil>, again under a lock: false
+}
+
+// Two clients want one report. It is computed once.
+func ExampleCoalesce() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	one := fiberlock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone})
+	app := fiber.New()
+	runs := 0
+	app.Get("/report", one, func(c fiber.Ctx) error {
+		runs++
+		return c.SendString("sold: 7") // in production, the query that takes seconds
+	})
+	for range 2 {
+		response, err := app.Test(httptest.NewRequest("GET", "/report", nil))
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		fmt.Println(string(body), err)
+	}
+	fmt.Println("runs:", runs)
+	// Output:
+	// sold: 7 <nil>
+	// sold: 7 <nil>
+	// runs: 1
 }

@@ -26,16 +26,15 @@ func requestOf(c fiber.Ctx, path string, b *body) (*http.Request, error) {
 		u.RawPath = path
 	}
 	r := &http.Request{
-		Method:        string(in.Header.Method()),
-		URL:           u,
-		Proto:         string(in.Header.Protocol()),
-		Header:        make(http.Header),
-		Body:          http.NoBody,
-		ContentLength: int64(max(in.Header.ContentLength(), -1)),
-		Host:          string(in.Host()),
-		RemoteAddr:    c.RequestCtx().RemoteAddr().String(),
-		RequestURI:    uri,
-		TLS:           c.RequestCtx().TLSConnectionState(),
+		Method:     string(in.Header.Method()),
+		URL:        u,
+		Proto:      string(in.Header.Protocol()),
+		Header:     make(http.Header),
+		Body:       http.NoBody,
+		Host:       string(in.Host()),
+		RemoteAddr: c.RequestCtx().RemoteAddr().String(),
+		RequestURI: uri,
+		TLS:        c.RequestCtx().TLSConnectionState(),
 	}
 	r.ProtoMajor, r.ProtoMinor, _ = http.ParseHTTPVersion(r.Proto)
 	for name, value := range in.Header.All() {
@@ -44,7 +43,7 @@ func requestOf(c fiber.Ctx, path string, b *body) (*http.Request, error) {
 		}
 	}
 	if b != nil {
-		r.Body = b
+		r.Body, r.ContentLength = b, b.length
 	}
 	return r, nil
 }

@@ -36,14 +36,14 @@ func runForAll(g *coalesce.Guard) server {
 			defer func() {
 				c.Writer = outer.ResponseWriter
 				if outer.bypassed() { // HandleContext replaces the writer of c by Gin's own.
-					rec.Bypassed()
+					rec.Bypassed(0)
 				}
 			}()
 			ran = next(c, own)
 			switch {
 			case len(c.Errors) > failed && !answered(w):
 				// Middleware further out may answer the errors, in its own way.
-				rec.Bypassed()
+				rec.Bypassed(0)
 				outer.ResponseWriter.WriteHeader(w.Status())
 			case guard.Interruption(own.Context()) != nil && !answered(w) && w.Status() == http.StatusOK:
 				// It was interrupted, and has answered nothing.
