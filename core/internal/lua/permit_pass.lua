@@ -1,5 +1,6 @@
 -- Hands the permits of a hold over to another one. They are never free in between. If there are fewer
--- permits than are taken, frees them instead. If the old hold has lost one of its permits, the others
+-- permits than are taken, or if the number of free ones was lost, frees them instead: only an acquire
+-- knows then how many there may be. If the old hold has lost one of its permits, the others
 -- are free, too.
 --
 -- KEYS[1]   number of free permits
@@ -33,7 +34,7 @@ if lacks > 0 then
   end
   return 0
 end
-if (number(KEYS[1]) or 0) < 0 then
+if (number(KEYS[1]) or -1) < 0 then
   announce(KEYS[1], drop(taken, from, count), 5)
   return -1
 end

@@ -156,6 +156,14 @@ func TestPermits_Pass(t *testing.T) {
 		t.Errorf("there are fewer permits: %+v, want %+v", got, want)
 	}
 	wantSemaphore(t, rdb, "1")
+	mustEval(t, rdb, SetPermits(semaphore, 3))
+	acquirePermits(t, rdb, "d", 2, three)
+	rdb.Del(ctx(), semaphore.Free)
+	if got, want := pass("d", "e"), (Answer{Freed: true}); got != want {
+		t.Errorf("the number of free permits was lost: %+v, want %+v", got, want)
+	}
+	acquirePermits(t, rdb, "e", 2, three)
+	wantSemaphore(t, rdb, "1", "e", "e:2")
 }
 
 // A hand-over of the only permit leaves the TTL of its key as it is, and prolongs it for a lease that is

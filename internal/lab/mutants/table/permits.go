@@ -140,7 +140,7 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a permit beyond a lower number is freed, not handed over",
 		File:    scripts + "permit_pass.lua",
-		Old:     "if (number(KEYS[1]) or 0) < 0 then",
+		Old:     "if (number(KEYS[1]) or -1) < 0 then",
 		New:     "if false then",
 		Nets:    []string{"core/internal/lua TestPermits_Pass", "world semaphore/resize"},
 		Report:  "permits are in force, and there are 1",
