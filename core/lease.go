@@ -212,8 +212,8 @@ func (l *Lease) Remaining() time.Duration {
 // try is lost, and a retry finds that the hold is gone, Release returns nil: Redis cannot tell
 // whether that try released it or the hold was lost meanwhile.
 //
-// Release does not stop when ctx ends. It takes up to CommandTimeout, and up to twice that if
-// another call for the same owner is changing the lock. Redisson: unlock.
+// Release does not stop when ctx ends. It takes up to CommandTimeout, and as long again for each
+// call for the same owner that is changing the lock before it. Redisson: unlock.
 func (l *Lease) Release(ctx context.Context) error { return l.release(ctx, ending{}) }
 
 // release is Release, with what a Once leaves.
