@@ -78,8 +78,8 @@ func newConfig(rng, permits *rand.Rand) config {
 		FairWaitTimeout: pick(300*time.Second, 60*time.Second, 20*time.Second),
 	}
 	// The first command of a process needs a dozen packets, one after another if the pool has one
-	// connection.
-	c.latency = min(c.latency, c.options.CommandTimeout/50)
+	// connection. A renewal waits for those of other callers before it.
+	c.latency = min(c.latency, c.options.CommandTimeout/50, c.options.WatchdogTimeout/150)
 	c.meanHold = pick(20*time.Millisecond, time.Second, 5*time.Second, c.options.WatchdogTimeout)
 	c.length = min(max(150*c.meanHold, 15*time.Second), 30*time.Minute)
 	for range c.nodes {
