@@ -194,7 +194,7 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 		return
 	}
 	a.shared = &outcome{answer: done}
-	a.lead.land(a.shared) // before it is sealed, which takes time
+	a.lead.land(a.shared) // Those who wait here need not wait until it is sealed.
 	record, err := a.seal(done)
 	ctx := context.WithoutCancel(r.Context())
 	_ = guard.ReleaseBy(ctx, func(*core.Lease) error { // The error is in the Outcome.

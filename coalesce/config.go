@@ -69,8 +69,8 @@ type Config struct {
 	// Logger logs what operators need to know. nil: slog.Default(). Keys are never logged.
 	Logger *slog.Logger
 	// Observe is called with the outcome of every request that may share. For a shared answer, Err
-	// matches ErrShared. If the answer of a run was not shared, Err has a *NotShared, and
-	// so has that of requests which ran for themselves for that reason.
+	// matches ErrShared. If the answer of a run was not shared, Err has a *NotShared, and so has that of
+	// requests which ran for themselves for that reason.
 	Observe func(r *http.Request, o guard.Outcome)
 }
 

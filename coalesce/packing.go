@@ -19,7 +19,7 @@ const (
 var (
 	errNotPacked = errors.New("reqlock: coalesce: the body of an answer in Redis is not as long as the record says")
 	deflaters    = sync.Pool{New: func() any {
-		w, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // fails only for a level that there is not
+		w, _ := flate.NewWriter(io.Discard, flate.BestSpeed) // It fails only for an unknown level.
 		return w
 	}}
 )

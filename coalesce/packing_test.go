@@ -18,9 +18,10 @@ func TestServe_Packs(t *testing.T) {
 	noise := make([]byte, 25<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
 	for name, test := range map[string]struct {
-		body        string
-		codec       idempotency.Codec
-		least, most int64 // of bytes in Redis
+		body  string
+		codec idempotency.Codec
+		// least and most bound how many bytes the record takes in Redis.
+		least, most int64
 	}{
 		"a text":        {body: text, most: 2 << 10},
 		"noise":         {body: string(noise), least: 25 << 10, most: 30 << 10},

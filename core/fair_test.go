@@ -137,53 +137,47 @@ func TestFair_WaiterLeaves(t *testing.T) {
 	mustRelease(t, mustReceiveLease(t, "the waiter behind", behind))
 }
 
-// A place in the queue outlives the lease that its waiter asked for. It is given up even after an
-// outage that was longer.
+// A place in the queue outlives the lease that its waiter asked for. It lasts for the lease of the holder
+// and FairWaitTimeout for each place before it, so it is given up even after an outage that was longer than
+// FairWaitTimeout.
 func TestFair_WaiterLeavesDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	fx := newRedis(t)
-	c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond))
-	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
-	ctx, cancel := context.WithCancel(bg)
-	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
-	eventually(t, "the place in the queue", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 1 })
-	proxy.Cut()
-	cancel()
-	wantErr(t, "the one who leaves", mustReceive(t, "it to leave", leaving).err, context.Canceled)
-	eventually(t, "three failed clean-ups", func() bool {
-		c.cleaner.mu.Lock()
-		defer c.cleaner.mu.Unlock()
-		for u := range c.cleaner.pending {
-			return u.claim.Failures() >= 3
-		}
-		return true // it was given up
-	})
-	proxy.Restore()
-	eventually(t, "its place to be gone", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
-	mustRelease(t, lease)
-}
-
-// A place in the queue lasts for the lease of the holder and FairWaitTimeout for each place before it.
-// An outage that is longer than FairWaitTimeout, but shorter than that, leaves no place.
-func TestFair_WaiterLeavesDuringALongOutage(t *testing.T) {
-	t.Parallel()
-	fx := newRedis(t)
-	c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond), func(o *Options) { o.FairWaitTimeout = time.Second })
-	lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
-	ctx, cancel := context.WithCancel(bg)
-	leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
-	eventually(t, "the waiter to hear of its place in the queue", func() bool {
-		e := c.names.open("a", false)
-		defer e.close()
-		return e.queue.Len() == 1 && e.queue.Waiters()[0].Item.fairPlace().expires != clock.Instant{}
-	})
-	proxy.Cut()
-	cancel()
-	wantErr(t, "the one who leaves", mustReceive(t, "it to leave", leaving).err, context.Canceled)
-	time.Sleep(c.opts.FairWaitTimeout * 3 / 2) // how long the outage lasts
-	proxy.Restore()
-	eventually(t, "its place to be gone", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
-	mustRelease(t, lease)
+	for name, test := range map[string]struct {
+		fairWaitTimeout time.Duration
+		// failures is how many clean-ups fail in the outage. Six take longer than a second.
+		failures int
+	}{
+		"an outage":                   {5 * time.Minute, 3},
+		"longer than FairWaitTimeout": {time.Second, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(100*time.Millisecond), func(o *Options) { o.FairWaitTimeout = test.fairWaitTimeout })
+			lease := mustAcquire(t, bg, fx.newLocks(t).FairLock("a"), AcquireOptions{})
+			ctx, cancel := context.WithCancel(bg)
+			leaving := acquireAsync(ctx, c.FairLock("a"), AcquireOptions{WaitTime: WaitForever, LeaseTime: time.Millisecond})
+			eventually(t, "the waiter to hear of its place in the queue", func() bool {
+				e := c.names.open("a", false)
+				defer e.close()
+				return e.queue.Len() == 1 && e.queue.Waiters()[0].Item.fairPlace().expires != clock.Instant{}
+			})
+			proxy.Cut()
+			cancel()
+			wantErr(t, "the one who leaves", mustReceive(t, "it to leave", leaving).err, context.Canceled)
+			eventually(t, "failed clean-ups", func() bool {
+				c.cleaner.mu.Lock()
+				defer c.cleaner.mu.Unlock()
+				for u := range c.cleaner.pending {
+					return u.claim.Failures() >= test.failures
+				}
+				return true // it was given up
+			})
+			proxy.Restore()
+			eventually(t, "its place to be gone", func() bool { return fx.rdb.LLen(bg, wire.FairQueue("a")).Val() == 0 })
+			mustRelease(t, lease)
+		})
+	}
 }
 
 // A waiter that fails because Redis does not answer is taken out of the queue later. Redisson:

@@ -43,7 +43,7 @@ func exceptionsOfHosts(t *testing.T) string {
 	var none, reasons []string
 	hosts, tests := make(map[string][]string), make(map[string][]string)
 	for _, h := range all {
-		if len(h.Exceptions) == 0 && h.NoCoalesce == "" {
+		if len(h.Exceptions) == 0 {
 			none = append(none, h.Name)
 		}
 	}
@@ -52,9 +52,6 @@ func exceptionsOfHosts(t *testing.T) string {
 		holds := true
 		for _, h := range all {
 			reason := h.Exceptions[s.name]
-			if isCoalescing(s.name) && h.NoCoalesce != "" {
-				reason = h.NoCoalesce
-			}
 			if reason == "" {
 				continue
 			}

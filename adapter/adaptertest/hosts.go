@@ -11,8 +11,6 @@ type Host struct {
 	Dir string
 	// Exceptions are tests that the suite leaves out, with the reason.
 	Exceptions map[string]string
-	// NoCoalesce is the adapter's.
-	NoCoalesce string
 }
 
 const (

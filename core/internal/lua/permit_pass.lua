@@ -1,7 +1,7 @@
 -- Hands the permits of a hold over to another one. They are never free in between. If there are fewer
--- permits than are taken, or if the number of free ones was lost, frees them instead: only an acquire
--- knows then how many there may be. If the old hold has lost one of its permits, the others
--- are free, too.
+-- permits than are taken, or if the number of free ones was lost, frees them instead: then only an
+-- acquire knows how many there may be. If the old hold has lost one of its permits, the others are
+-- free, too.
 --
 -- KEYS[1]   number of free permits
 -- KEYS[2]   permits that are taken

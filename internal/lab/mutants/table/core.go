@@ -491,7 +491,7 @@ var coreMutants = []Mutant{
 		File:    "core/leave.go",
 		Old:     ", eng.clock().Until(p.expires))",
 		New:     ")",
-		Nets:    []string{"core TestFair_WaiterLeavesDuringALongOutage"},
+		Nets:    []string{"core TestFair_WaiterLeavesDuringAnOutage"},
 	},
 	{
 		Promise: "a caller that leaves a question frees what it is granted",

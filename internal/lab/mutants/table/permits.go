@@ -138,6 +138,13 @@ var permitMutants = []Mutant{
 		Report:  "{order}:timeout has no TTL",
 	},
 	{
+		Promise: "permits are not handed over when the number of free ones was lost",
+		File:    scripts + "permit_pass.lua",
+		Old:     "(number(KEYS[1]) or -1) < 0",
+		New:     "(number(KEYS[1]) or 0) < 0",
+		Nets:    []string{"core/internal/lua TestPermits_Pass"},
+	},
+	{
 		Promise: "a permit beyond a lower number is freed, not handed over",
 		File:    scripts + "permit_pass.lua",
 		Old:     "if (number(KEYS[1]) or -1) < 0 then",
