@@ -452,11 +452,8 @@ func (k *caller) release(g *grant) {
 	if errors.Is(err, core.ErrLockLost) {
 		o.checkLoss(g.claim, err)
 	}
-	longest := 2*w.cfg.options.CommandTimeout + time.Second // A renewal may be under way.
-	if g.op.parent != nil {
-		longest += w.cfg.options.CommandTimeout // So may be a change for the outer lease, such as its end.
-	}
-	if took > longest && g.op.kind != "multi" {
+	// A renewal may be under way, and then a change for another lease of the owner.
+	if longest := 3*w.cfg.options.CommandTimeout + time.Second; took > longest && g.op.kind != "multi" {
 		o.violate(g.op.names[0], "%s took %s to release %s", g.op, took, g.op.names[0])
 	}
 }
