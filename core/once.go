@@ -228,7 +228,9 @@ func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Dur
 
 // ReleaseWithSpare is ReleaseWith for a record that Redis may refuse, such as one over its limit for
 // a value. With the last level, the spare is then stored in its place, and the error still says why
-// the record was refused. An empty spare is none.
+// the record was refused. Redis may close the connection on a record over 1 MiB before it says why:
+// if no try has an answer within Options.CommandTimeout, the spare is stored after that. An empty
+// spare is none.
 func (l *OnceLease) ReleaseWithSpare(ctx context.Context, record, spare []byte, ttl time.Duration) error {
 	err := checkRecord("record", record, ttl)
 	if kind := l.backend.(*level).hold.kind; kind.Record == nil {

@@ -245,20 +245,52 @@ func TestOnce_SpareLeftLater(t *testing.T) {
 	fx.wantStored(t, "a", "too large", time.Hour)
 }
 
-// A record that Redis refuses leaves its spare, for those who wait as well.
-func TestOnce_Spare(t *testing.T) {
+// A record that is too long for Redis leaves its spare, for those who wait as well. Redis closes the
+// connection, so its refusal may not arrive.
+func TestOnce_SpareOfALongRecord(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
 	fx.rdb.ConfigSet(bg, "proto-max-bulk-len", "1mb")
-	c := fx.newLocks(t)
+	c := fx.newLocks(t, commandTimeout(2*time.Second))
 	defer fx.deleteRecord(t, "a")
 	once := c.Once("a").WithMarker(running, time.Hour)
 	lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
 	waiters := waitForRecordWith(t, c, once, 3, patience)
 	err := lease.ReleaseWithSpare(bg, make([]byte, 2<<20), []byte("too large"), time.Hour)
-	if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "bulk") {
-		t.Errorf("ReleaseWithSpare: %v, want the refusal of Redis", err)
+	if err == nil || errors.Is(err, ErrNotHeld) {
+		t.Errorf("ReleaseWithSpare: %v, want the refusal of Redis or the end of the connection", err)
 	}
 	wantRecords(t, waiters, "too large")
 	fx.wantStored(t, "a", "too large", time.Hour)
+}
+
+// A refusal of the record that arrives leaves the spare, and is the error. If no answer to a long
+// record arrives, the cleaner stores the spare.
+func TestOnce_Spare(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		length int
+		fate   redistest.Action
+		want   string
+	}{
+		{"refused", 4, redistest.ReplyWith("-ERR invalid bulk length\r\n"), "bulk"},
+		{"no answer", 2 << 20, redistest.CutBefore, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			c, proxy := fx.newProxiedLocks(t, commandTimeout(2*time.Second))
+			defer fx.deleteRecord(t, "a")
+			once, record := c.Once("a").WithMarker(running, time.Hour), strings.Repeat("r", test.length)
+			lease := mustBegin(t, once, AcquireOptions{LeaseTime: time.Hour})
+			waiters := waitForRecordWith(t, c, once, 3, patience)
+			proxy.OnEvery(func(args []string) bool { return slices.Contains(args, record) }, test.fate)
+			err := lease.ReleaseWithSpare(bg, []byte(record), []byte("too large"), time.Hour)
+			if err == nil || errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("ReleaseWithSpare: %v, want %q in it", err, test.want)
+			}
+			wantRecords(t, waiters, "too large")
+			fx.wantStored(t, "a", "too large", time.Hour)
+		})
+	}
 }

@@ -100,6 +100,11 @@ func (h *hold) lower(g kinds.Hold, r *lua.Record) error {
 	return v.Err
 }
 
+// surelyTaken is how long a record may be that no Redis refuses for its length: the least value of
+// proto-max-bulk-len. Redis closes the connection on a longer one than it takes, so that its error
+// rarely arrives: the try looks like one in an outage.
+const surelyTaken = 1 << 20
+
 // free frees the hold in Redis. The caller has the turn. l is its last lease. On return the hold has
 // ended, whatever Redis replied. The cleaner frees what may be left.
 func (h *hold) free(l *level, g kinds.Hold, e ending) error {
@@ -115,11 +120,14 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 	began := eng.at(x.TryBegun())
 	there, leftovers, receivers, err := eng.sendRelease(x)
 	var refused error
-	if r != nil && r.Spare != "" && err != nil && x.Failed() {
-		refused, r = err, &lua.Record{Value: r.Spare, TTL: r.TTL}
-		call = h.kind.Record(eng.settings(), g, *r) // the cleaner may have to send it again
-		x.Replace(call)
-		there, leftovers, receivers, err = eng.sendRelease(x)
+	if r != nil && r.Spare != "" && err != nil && (x.Failed() || len(r.Value) > surelyTaken) {
+		spare := lua.Record{Value: r.Spare, TTL: r.TTL}
+		call = h.kind.Record(eng.settings(), g, spare) // for the cleaner, too
+		if x.Failed() {
+			refused, r = err, &spare
+			x.Replace(call)
+			there, leftovers, receivers, err = eng.sendRelease(x)
+		}
 	}
 	known := claim.Release{Err: err, Loss: errGone, There: there, Leftovers: leftovers, Unanswered: x.TryUnanswered(), Records: r != nil, Failed: x.Failed()}
 	if known.WrongKind = err == ErrWrongKind; known.WrongKind && h.overwritten() {

@@ -357,7 +357,7 @@ func TestSemaphore_TooFew(t *testing.T) {
 		lease, err := s.AcquireN(bg, 3, AcquireOptions{WaitTime: WaitForever})
 		waiting <- acquireResult{lease, err}
 	}()
-	eventually(t, "the waiter", func() bool { return c.Stats().Waiting == 1 })
+	eventuallyAsleepFor(t, c, "a", true)
 	behind := acquireAsync(bg, s, AcquireOptions{WaitTime: WaitForever})
 	eventually(t, "the waiter behind it", func() bool { return c.Stats().Waiting == 2 })
 	if err := fx.newLocks(t).Semaphore("a", 0).SetPermits(bg, 2); err != nil {
