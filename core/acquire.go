@@ -20,6 +20,7 @@ func (c *Client) acquire(ctx context.Context, l *Lock, opts AcquireOptions) (*Le
 	key := l.key
 	w := newWaiter(effective(ctx), c.engine, l.name, l.kind, lineage.From(ctx), opts)
 	lease, w, err := c.enter(w, key)
+	c.countGuest(w, err)
 	if err != nil {
 		if held, ok := err.(heldError); ok {
 			c.warnOfSelf(w.name, held.heldBy(), false)
@@ -49,6 +50,13 @@ func (c *Client) enter(w *waiter, key string) (*level, *waiter, error) {
 		var h *hold
 		if !w.kind.Counted {
 			h = c.heldBy(w.link, key)
+		}
+		if h == nil && w.kind.Invites() {
+			if g, ok := c.invitation(w.link, key); ok {
+				if err := w.enterAsGuest(g); err != nil {
+					return nil, w, err
+				}
+			}
 		}
 		e := c.names.open(key, w.kind.Counted)
 		p := w.arriveLocked(e, h, at)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -143,7 +144,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, answer lua.Answer, left cla
 	e := w.entry
 	now := time.Now()
 	h, lease := w.newHold(wire, left, clock.MomentOf(now))
-	h.token = answer.Token
+	h.token = cmp.Or(answer.Token, w.kind.GuestTerms.Token)
 	why := w.ended()
 	e.open()
 	at := e.engine().at(now)

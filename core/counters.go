@@ -10,6 +10,9 @@ type Counters struct {
 	Lost           uint64 // leases that were lost, whether their holder or their release found out
 	Forced         uint64 // locks that another process's ForceUnlock took, and that was heard of at once
 	PubSubFailures uint64 // pub/sub connections lost, not opened or not permitted to subscribe
+	Guests         uint64 // holds of other services that were entered; see WithDelegation
+	ParentsLost    uint64 // refusals of guests, because the hold was over
+	TokensIgnored  uint64 // uses of delegation tokens that Options.Delegation does not verify
 
 	// Commands is the number of calls sent to Redis: attempts to acquire, releases, renewals and
 	// queries. Calls that are sent together share a batch.
@@ -33,4 +36,5 @@ func (c Counters) Batches() (n uint64) {
 // counters are the counters that the engine keeps itself.
 type counters struct {
 	handOvers, polls, renewFailures, lost, forced, pubsub atomic.Uint64
+	guests, parentsLost, tokensIgnored                    atomic.Uint64
 }

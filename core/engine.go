@@ -39,15 +39,17 @@ type engine struct {
 	room    *waitingRoom
 	pauses  pauses
 
-	logs       loglimit.Limit // bounds lines that a fault repeats for each lock
-	lostLines  loglimit.Limit // bounds lines about losses, which are rarer and each worth a look
-	background group
-	counters   counters
-	losses     losses
-	refusals   refusalRecord
-	checkup    checkup
-	fenced     atomic.Bool    // it has been used for fenced locks
-	selfWaits  loglimit.Limit // bounds the lines of warnOfSelf
+	logs loglimit.Limit // bounds lines that a fault repeats for each lock
+	// ignoredTokens bounds lines about tokens of delegations.
+	ignoredTokens loglimit.Limit
+	lostLines     loglimit.Limit // bounds lines about losses, which are rarer and each worth a look
+	background    group
+	counters      counters
+	losses        losses
+	refusals      refusalRecord
+	checkup       checkup
+	fenced        atomic.Bool    // it has been used for fenced locks
+	selfWaits     loglimit.Limit // bounds the lines of warnOfSelf
 
 	state   atomic.Int32
 	gone    chan struct{} // signals Close that a shard has no holds left; buffered for one

@@ -168,9 +168,10 @@ func (e *entry) outrunLocked(h *hold, begun clock.Moment) bool {
 	return false
 }
 
-// displaces reports whether the grant of h proves that another hold is lost.
+// displaces reports whether the grant of h proves that another hold is lost. A guest has entered beside
+// the others.
 func (h *hold) displaces(other *hold) bool {
-	return other != h && other.claim.State() == claim.Held && (!h.kind.Shared || other.claim.Counts().Exclusive > 0)
+	return other != h && !h.kind.Invited() && other.claim.State() == claim.Held && (!h.kind.Shared || other.claim.Counts().Exclusive > 0)
 }
 
 // displaceLocked ends every other hold that the grant of h proves lost: its key was deleted,

@@ -50,6 +50,8 @@ var (
 	// side, which would wait for its own read lock. Acquire the write side first: its holder may
 	// also acquire the read side.
 	ErrUpgrade = errors.New("reqlock: a read lock cannot be upgraded to a write lock")
+	// ErrParentLost: the hold that the caller was to enter as a guest is over; see WithDelegation.
+	ErrParentLost = errors.New("reqlock: the hold to enter as a guest is over")
 	// ErrRecorded: a Once has a record, so the lock was not acquired. Only an Observer sees this
 	// error, because Once.Acquire returns the record.
 	ErrRecorded = errors.New("reqlock: there is a record instead of the lock")

@@ -31,8 +31,11 @@ type handover struct {
 	took time.Duration // how long the hand-over took, once the heir has the lock
 }
 
-// handsOver reports whether holds of this kind are handed over now.
-func (h *hold) handsOver() bool { return h.kind.HandOver != nil && h.engine().state.Load() == open }
+// handsOver reports whether the hold may be handed over now. One that may have guests is not: the heir
+// would hold the lock beside them.
+func (h *hold) handsOver() bool {
+	return h.kind.HandOver != nil && !h.invites && h.engine().state.Load() == open
+}
 
 // heirLocked returns the waiter that may be the heir of h; nil: there is none. If Redis keeps the
 // queue, it is the first of this process, and Redis decides whether it is the first of all. known

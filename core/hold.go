@@ -31,6 +31,8 @@ type hold struct {
 	leases *level // neither released nor expired; their number is the hold count
 	claim  claim.Hold
 	armed  bool // the watchdog renews the hold
+	// invites says that guests may enter the hold.
+	invites bool
 	// The loss of the hold is in the log.
 	lossLogged bool
 	err        error         // held: of the last renewal; lost: the cause; released: of the release

@@ -48,6 +48,9 @@ type backend interface {
 	// them, it runs f on the caller's goroutine.
 	background(f func())
 
+	// invites returns the leases whose holds may have guests.
+	invites() ([]*level, error)
+
 	token() uint64 // 0: none
 	shown() bool   // errors may include the name
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/reqlock/reqlock/delegation"
 	"github.com/reqlock/reqlock/internal/redisclient"
 )
 
@@ -67,6 +68,9 @@ type Options struct {
 	// Logger receives lost locks, failed renewals and clean-ups, and faults of Redis, with the
 	// cause and what to change. nil: slog.Default().
 	Logger *slog.Logger
+	// Delegation signs and verifies the tokens with which a call enters the locks of its caller; see
+	// Lease.Delegate and WithDelegation. The zero value does neither.
+	Delegation delegation.Service
 	// LogNames puts the names of locks into logs and error texts. Without it, they have short
 	// hashes of the names.
 	LogNames bool
@@ -172,6 +176,9 @@ func (o Options) withDefaults() (Options, error) {
 	if why := checkClientName(o.ClientID); why != "" {
 		return o, invalid(ErrInvalidOptions,
 			"core.Options.ClientID %q %s; use a short name such as the pod's, or none", o.ClientID, why)
+	}
+	if err := o.Delegation.Check(); err != nil {
+		return o, invalid(ErrInvalidOptions, "core.Options.Delegation: %w", err)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()

@@ -54,7 +54,7 @@ func (w *waiter) arriveLocked(e *entry, h *hold, at clock.Moment) plan {
 	if e.engine().state.Load() != open {
 		return plan{step: stepRefuse, err: ErrClosed}
 	}
-	if w.link != nil && w.link.PastQueue {
+	if w.link != nil && w.link.PastQueue || w.kind.Invited() {
 		e.queue.Leave(&w.Waiter)
 		e.shard.acquiring.Add(1)
 		e.shard.pastQueue = append(e.shard.pastQueue, w)

@@ -129,6 +129,9 @@ func (h *hold) handleRenewed(sent clock.Instant, lease time.Duration, asked lua.
 		Shared:   int(h.claim.Counts().Shared),
 		Shortens: h.excess != nil,
 	}
+	if h.family() { // the hash lives for as long as all of them need
+		result.Expiry = 0
+	}
 	h.excess = h.excess.after(asked, result)
 	h.longest = max(h.longest, result.TTL)
 	if h.claim.State() == claim.Held {

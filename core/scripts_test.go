@@ -15,6 +15,7 @@ var (
 	updateScript  = lua.Update("", "", 0, 0).Script
 	releaseScript = lua.Release("", "", lua.Announcement{}).Script
 	forceScript   = lua.ForceRelease("", nil, lua.Announcement{}).Script
+	enterScript   = lua.Enter(lua.Entry{}, 0).Script
 	holdersScript = lua.Holders("").Script
 	presentScript = lua.Present("", nil).Script
 	renewScript   = lua.Renew(nil, 0).Script
@@ -61,7 +62,7 @@ var (
 	allScripts  = append([]*lua.Script{
 		passScript, fencedPassScript, fairPassScript, fencedAcquireScript, readAcquireScript, writeAcquireScript, readWriteUpdateScript, fairAcquireScript, fairReleaseScript, fairForceScript,
 		fencedFairPassScript, fencedFairAcquireScript, fencedWriteAcquireScript,
-		acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
+		enterScript, acquireScript, updateScript, releaseScript, manyScript, forceScript, holdersScript, presentScript, renewScript, inspectScript,
 	}, slices.Concat(onceScripts, permitScripts, latchScripts)...)
 )
 

@@ -127,14 +127,19 @@ func (w *waiter) reenter(h *hold) (*level, error) {
 }
 
 // tryPastQueue sends one attempt without queueing. A member of a RedLock must neither wait behind
-// other waiters of this process nor keep them waiting.
+// other waiters of this process nor keep them waiting. A guest must not wait behind those that wait for
+// the hold that it enters.
 func (w *waiter) tryPastQueue(wire string) (*level, error) {
 	e := w.entry
 	defer e.shard.acquiring.Done()
 	defer e.removePastQueue(w)
 	lease, err := w.attempt(plan{wire: wire})
 	w.leaveFairPlace(lease)
-	if lease == nil && err == nil {
+	switch {
+	case lease != nil || err != nil:
+	case w.kind.Invited():
+		err = ErrParentLost
+	default:
 		e.open()
 		err = w.notAcquiredLocked(e.ttlLocked())
 		e.close()

@@ -148,7 +148,7 @@ func TestCommands(t *testing.T) {
 // of the long ones. 0: any number.
 var mostWords = map[string]int{
 	"README.md":                 900,
-	"docs/reference/options.md": 2000,
+	"docs/reference/options.md": 2300,
 }
 
 func TestPagesAreShort(t *testing.T) {

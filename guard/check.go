@@ -37,6 +37,8 @@ func (c Config) Validate() error {
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for 1024, -1 for no bound, or a positive number", c.MaxWaiters)
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
 	refuse(c.RetryAfter != 0 && c.RetryAfter < time.Millisecond, "RetryAfter is %s; use 0 for %s, or at least 1ms, such as 5 * time.Second", c.RetryAfter, defaultRetryAfter)
+	refuse(!c.Delegates.known(), "Delegates is %d; use DelegatesNone, DelegatesTogether or DelegatesOneAtATime", int(c.Delegates))
+	refuse(c.Delegates != DelegatesNone && c.Limit > 0, "Delegates is %s, but permits have no guests; leave Delegates or Limit out", c.Delegates)
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
 		problems = append(problems, err)
 	}

@@ -68,6 +68,12 @@ type Config struct {
 	// every Mode but ModeRead: readers get none, so with ModeReadWrite only GET and HEAD lack it. It
 	// needs a single key, and no Locker.
 	Fenced bool
+	// Delegates lets a request that brings a token of its caller's hold enter that, as a guest; see
+	// core.WithDelegation. The client of the locks needs core.Options.Delegation. The tokens are in the
+	// header Reqlock-Delegation, which httplock.Transport sets. A request without a token that counts
+	// waits like anyone, and one whose caller's hold is over gets 409. The guard does not remove the
+	// header, and permits have no guests. DelegatesNone ignores it.
+	Delegates Delegates
 	// Locker returns the lock for a name: any lock of package core, of any client. nil: Mode
 	// decides. With a Locker, leave Mode at ModeExclusive. Acquire of such a lock may fail with an
 	// *Error, wrapped or not, which is answered as it is. Or its error, wrapped or not, is an

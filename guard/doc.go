@@ -24,6 +24,7 @@
 //	held, WaitTime or a deadline over  409 urn:reqlock:problem:wait-timeout, Retry-After
 //	Limit others inside, and WaitTime
 //	or a deadline over                 429 urn:reqlock:problem:limit, Retry-After
+//	the caller's hold over (Delegates) 409 urn:reqlock:problem:parent-lost
 //	client gone while waiting          nothing is run
 //	too many waiters                   503 urn:reqlock:problem:queue-full, Retry-After
 //	Redis down, slow or refusing       503 urn:reqlock:problem:backend-unavailable, Retry-After,

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -16,12 +17,13 @@ import (
 
 // acquire takes the lock of the request, or all of them as one.
 func (x *exchange) acquire(p Policy) error {
-	lock, err := x.lockOf(p)
+	ctx := x.delegated()
+	lock, err := x.lockOf(ctx, p)
 	if err != nil {
 		return err
 	}
 	x.asked = lock
-	lease, err := lock.Acquire(&x.ctx, core.AcquireOptions{
+	lease, err := lock.Acquire(ctx, core.AcquireOptions{
 		WaitTime:   p.WaitTime,
 		LeaseTime:  p.LeaseTime,
 		MaxWaiters: x.g.cfg.MaxWaiters,
@@ -37,20 +39,21 @@ func (x *exchange) acquire(p Policy) error {
 }
 
 // lockOf returns one lock that stands for all locks of the request.
-func (x *exchange) lockOf(p Policy) (core.Locker, error) {
+func (x *exchange) lockOf(ctx context.Context, p Policy) (core.Locker, error) {
 	if p.Lock != nil {
 		return p.Lock, nil
 	}
 	names := x.g.names(p.Keys, p.Limit)
-	if len(names) == 1 {
+	locks := x.siblings(ctx, names)
+	if len(names) == 1 && len(locks) == 0 {
 		return x.lockInto(&x.lock, names[0], p)
 	}
-	locks := make([]core.Locker, len(names))
-	for i, name := range names {
-		var err error
-		if locks[i], err = x.lockInto(new(core.Lock), name, p); err != nil {
+	for _, name := range names {
+		lock, err := x.lockInto(new(core.Lock), name, p)
+		if err != nil {
 			return nil, err
 		}
+		locks = append(locks, lock)
 	}
 	return core.MultiLock(locks...), nil
 }

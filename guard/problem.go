@@ -54,6 +54,8 @@ const (
 	ProblemLocked = "urn:reqlock:problem:locked"
 	// Another request held the lock until WaitTime or a deadline was over.
 	ProblemWaitTimeout = "urn:reqlock:problem:wait-timeout"
+	// The caller's hold, which the request was to enter by Config.Delegates, is over.
+	ProblemParentLost = "urn:reqlock:problem:parent-lost"
 	// Limit other requests were inside, until WaitTime or a deadline was over.
 	ProblemLimit = "urn:reqlock:problem:limit"
 	// MaxWaiters requests are waiting already.
@@ -95,6 +97,7 @@ var problems = map[string]struct {
 }{
 	ProblemLocked:             {http.StatusConflict, "Another request is in progress", "Another request for the same resource is in progress. Try again later.", true},
 	ProblemWaitTimeout:        {http.StatusConflict, "Timed out waiting for another request", "Another request for the same resource is still in progress. This request waited for it and was not processed. Try again later.", true},
+	ProblemParentLost:         {http.StatusConflict, "The caller's lock is over", "The caller has no longer the lock under which it sent this request. The request was not processed.", false},
 	ProblemLimit:              {http.StatusTooManyRequests, "Too many requests in progress", "As many other requests as may run at a time are in progress. This request was not processed. Try again later.", true},
 	ProblemQueueFull:          {http.StatusServiceUnavailable, "Too many requests waiting", "Too many requests are waiting already. Try again later.", true},
 	ProblemBackendUnavailable: {http.StatusServiceUnavailable, "Lock service unavailable", "The server cannot lock the resource at the moment. The request was not processed. Try again later.", true},

@@ -40,6 +40,8 @@ func (g *Guard) lockError(r *http.Request, p Policy, err error) *Error {
 			return g.refusal(ProblemLocked, err)
 		}
 		return g.refusal(ProblemWaitTimeout, err)
+	case errors.Is(err, core.ErrParentLost):
+		return g.refusal(ProblemParentLost, err)
 	case errors.Is(end, context.Canceled):
 		return g.refusal(ProblemClientGone, err)
 	case cut:

@@ -56,6 +56,7 @@ func wholeSuite() []scenario {
 		decisions,
 		modes,
 		limits,
+		delegated,
 		failOpen,
 		servers,
 		processes,

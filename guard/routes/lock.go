@@ -35,6 +35,7 @@ var modes = map[string]guard.Mode{
 var (
 	modeNames    = []string{"exclusive", "fair", "fenced", "read", "write", "read_write"}
 	unknownNames = []string{"rerun", "refuse"}
+	guestNames   = []string{"none", "together", "one_at_a_time"} // by guard.Delegates
 )
 
 // ParseMode returns the mode that has a name in files. "" is exclusive.
@@ -142,6 +143,13 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 	if err := r.checkLimit(); err != nil {
 		return guard.Config{}, err
 	}
+	delegates := guard.Delegates(max(0, slices.Index(guestNames, r.Delegates)))
+	switch {
+	case r.Delegates != "" && !slices.Contains(guestNames, r.Delegates):
+		return guard.Config{}, fmt.Errorf("delegates is %q; want %s", r.Delegates, either(guestNames))
+	case delegates != guard.DelegatesNone && r.Limit > 0:
+		return guard.Config{}, errors.New("the route has both delegates and limit, but permits have no guests; leave one of them out")
+	}
 	return guard.Config{
 		WaitTime:      time.Duration(r.Wait),
 		LeaseTime:     time.Duration(r.Lease),
@@ -152,6 +160,7 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 		Mode:          mode,
 		Fenced:        r.Fenced,
 		Limit:         r.Limit,
+		Delegates:     delegates,
 		RetryAfter:    time.Duration(r.RetryAfter),
 		PassPreflight: r.PassPreflight,
 		ErrorHandler:  opts.ErrorHandler,

@@ -262,7 +262,7 @@ func TestParse_AllMistakes(t *testing.T) {
 	const want = "reqlock: routes: f:2:13: pattern is 1; want a text\n" +
 		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
 		"reqlock: routes: f:4:1: pattern is \"x\"; want a path that begins with a slash, such as /orders/{id}\n" +
-		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, limit, buffer_body, retry_after, " +
+		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, limit, delegates, buffer_body, retry_after, " +
 		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open\n" +
 		"reqlock: routes: f:5:1: reqlock: keyfuncs: Template(\"{path.no}\"): column 2: the pattern /{id} has no wildcard \"no\"; it has id"
 	if err == nil || err.Error() != want {

@@ -22,6 +22,8 @@ type Route struct {
 	Mode   string   `json:"mode,omitempty"` // "": exclusive
 	Fenced bool     `json:"fenced,omitempty"`
 	Limit  int      `json:"limit,omitempty"`
+	// Delegates is "none", "together" or "one_at_a_time". "": none.
+	Delegates string `json:"delegates,omitempty"`
 	Lock
 	BufferBody    int64        `json:"buffer_body,omitempty"`
 	RetryAfter    Duration     `json:"retry_after,omitempty"`
@@ -82,6 +84,8 @@ var (
 			func(r *Route) *bool { return &r.Fenced }),
 		of("limit", "Let up to this many requests with the same key in at a time, at least 2, in place of one under a lock. It does not go with mode and fenced. Default: 0, a lock.",
 			limit, func(r *Route) *int { return &r.Limit }),
+		of("delegates", "Whether a request with a token enters the lock of its caller as a guest: together with other guests, or one_at_a_time. Default: none.",
+			oneOf(guestNames...), func(r *Route) *string { return &r.Delegates }),
 		of("buffer_body", "Read up to this many bytes of the body before acquiring the lock. Default: 0, off.", bytesOf, func(r *Route) *int64 { return &r.BufferBody }),
 		of("retry_after", "The Retry-After of refusals. Default: 1s.", duration, func(r *Route) *Duration { return &r.RetryAfter }),
 		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),

@@ -22,6 +22,8 @@ type Link struct {
 	Owner uint64
 	// PastQueue makes Acquire try once, without queueing.
 	PastQueue bool
+	// Tokens are those of core.WithDelegation, separated by commas; "": none.
+	Tokens string
 
 	origin   *Link // nil: this link
 	detached atomic.Bool

@@ -46,6 +46,9 @@ func readClient(locks *core.Client, name string, out report) {
 	gauge(Handovers, float64(c.HandOvers))
 	gauge(Polls, float64(c.Polls))
 	gauge(PubSubFailures, float64(c.PubSubFailures))
+	gauge(Delegations, float64(c.Guests), Outcome, "entered")
+	gauge(Delegations, float64(c.ParentsLost), Outcome, "parent_lost")
+	gauge(Delegations, float64(c.TokensIgnored), Outcome, "ignored")
 	gauge(RedisCommands, float64(c.Commands))
 	for i, n := range c.BatchSizes {
 		gauge(RedisBatches, float64(n), BatchSize, strconv.Itoa(1<<i))

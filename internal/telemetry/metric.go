@@ -33,6 +33,7 @@ const (
 	Handovers
 	Polls
 	PubSubFailures
+	Delegations
 	RedisCommands
 	RedisBatches
 	RedisErrors
@@ -108,6 +109,10 @@ var descriptions = [metrics]Description{
 	PubSubFailures: {
 		"reqlock.pubsub.failures", Counter, "{connection}",
 		"Connections for messages that were lost, not opened or not permitted to subscribe.", []string{Client},
+	},
+	Delegations: {
+		"reqlock.delegations", Counter, "{use}",
+		"Uses of delegation tokens, by their outcome: entered, parent_lost, or ignored because the token does not count.", []string{Outcome, Client},
 	},
 	RedisCommands: {
 		"reqlock.redis.commands", Counter, "{command}",

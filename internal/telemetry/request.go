@@ -30,6 +30,7 @@ var problemTypes = map[string]bool{
 	"locked":                true,
 	"wait-timeout":          true,
 	"limit":                 true,
+	"parent-lost":           true,
 	"queue-full":            true,
 	"backend-unavailable":   true,
 	"shutting-down":         true,

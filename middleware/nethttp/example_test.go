@@ -13,7 +13,9 @@ import (
 
 	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/delegation"
 	"github.com/reqlock/reqlock/embedded"
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/keyfuncs"
@@ -184,4 +186,59 @@ func ExampleCoalesce() {
 	// sold: 7
 	// sold: 7
 	// runs: 1
+}
+
+// A service holds the lock of an order, and calls another one that wants the same lock: the call enters
+// as its guest.
+func ExampleTransport() {
+	redis, err := embedded.Start() // in production, a Redis that both services share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	keys, err := delegation.NewKeys([]byte("32 random bytes that both have..")) // in production, from a secret store
+	if err != nil {
+		log.Fatal(err)
+	}
+	service := func(name string) *core.Client {
+		locks, err := core.New(redis.Client(), core.Options{Delegation: delegation.Service{Keys: keys, Name: name}})
+		if err != nil {
+			log.Fatal(err)
+		}
+		return locks
+	}
+	billing, orders := service("billing"), service("orders")
+	defer billing.Close(context.Background())
+	defer orders.Close(context.Background())
+
+	order := keyfuncs.Prefix("order:", keyfuncs.PathValue("id"))
+	guests := httplock.New(billing, httplock.Config{Key: order, Delegates: guard.DelegatesTogether})
+	mux := http.NewServeMux()
+	mux.Handle("POST /bills/{id}", guests(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "billed") })))
+	bills := httptest.NewServer(mux)
+	defer bills.Close()
+
+	host := strings.TrimPrefix(bills.URL, "http://")
+	client := &http.Client{Transport: httplock.Transport(nil, delegation.Config{Hosts: map[string]string{host: "billing"}})}
+	defer client.CloseIdleConnections()
+	lock := httplock.New(orders, httplock.Config{Key: order})
+	mux = http.NewServeMux()
+	mux.Handle("POST /orders/{id}/pay", lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		call, err := http.NewRequestWithContext(r.Context(), http.MethodPost, bills.URL+"/bills/"+r.PathValue("id"), nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		answer, err := client.Do(call)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer answer.Body.Close()
+		fmt.Println("billing answers:", answer.Status)
+	})))
+	server = httptest.NewServer(mux)
+	defer server.Close()
+	fmt.Println("orders answers:", post("/orders/42/pay"))
+	// Output:
+	// billing answers: 200 OK
+	// orders answers: 200 OK
 }

@@ -66,7 +66,7 @@ type Kind struct {
 	// Look and Record are those of a Once, and nil for other kinds.
 	Look   func(t *Terms, key string) lua.Call
 	Record func(s Settings, c Hold, r lua.Record) lua.Call
-	// Terms are what a Once or a Semaphore demands. They are zero for other kinds.
+	// Terms are what a Once, a Semaphore or a guest demands. They are zero for other kinds.
 	Terms
 }
 
@@ -74,6 +74,7 @@ type Kind struct {
 type Terms struct {
 	OnceTerms
 	PermitTerms
+	GuestTerms
 }
 
 // Settings are what all locks of a client have in common on their way to Redis.

@@ -59,6 +59,7 @@ func TestParts(t *testing.T) {
 		permitPresent:     text("permit_present"),
 		permitForce:       text("permit_clock") + text("force_tell") + text("permit_force_release"),
 		update:            text("update"),
+		enter:             text("enter"),
 		readWriteUpdate:   text("read_write_update"),
 		renew:             text("renew"),
 		holders:           text("holders"),

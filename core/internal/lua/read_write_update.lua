@@ -59,6 +59,9 @@ local few = 16
 -- unknown. These keys are not among the KEYS, because only the hash tells who reads. In a slot in
 -- migration, a key that has moved gives an error on the old node and seems missing on the new one.
 local function left(reader, levels)
+  if string.sub(reader, -6) == ':write' then -- a writer, of which one is a guest of the other
+    return redis.call('PTTL', hash)
+  end
   local longest = 0
   for level = 1, levels do
     local ttl = redis.pcall('PTTL', ARGV[5] .. reader .. ARGV[6] .. level)
@@ -115,6 +118,17 @@ local function others()
   return nil
 end
 
+-- Reports whether a hash in write mode has a writer. It has few fields: a writer keeps all out but its
+-- guests.
+local function written()
+  for _, field in ipairs(redis.call('HKEYS', hash)) do
+    if string.sub(field, -6) == ':write' then
+      return true
+    end
+  end
+  return false
+end
+
 if reads > 0 then
   local longest = lease
   for i = 2, #KEYS do
@@ -140,21 +154,27 @@ elseif wrote then
   redis.call('HDEL', hash, writer)
 end
 
-if reads + writes > 0 then
-  if wrote and writes == 0 then
+-- Turns the lock into one of readers when its last writer leaves and readers stay.
+local function downgrade()
+  if wrote and writes == 0 and not written() then
     redis.call('HSET', hash, 'mode', 'read')
+    publish(ARGV[10]) -- readers may enter
   end
+end
+
+if reads + writes > 0 then
   if lease > 0 and redis.call('PTTL', hash) < lease then
     redis.call('PEXPIRE', hash, lease)
   end
-  if wrote and writes == 0 then
-    publish(ARGV[10]) -- readers may enter
-  end
+  downgrade()
   return 1
 end
 
 if redis.call('HLEN', hash) > 1 then
   local longest = others()
+  if longest ~= 0 then
+    downgrade()
+  end
   if not longest then
     return 1 -- the hash keeps its TTL
   elseif longest > 0 then

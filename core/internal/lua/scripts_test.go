@@ -442,6 +442,7 @@ func calls() []Call {
 		AcquireWrite(key, mineWrite, lease),
 		AcquireFencedFair(fencedFairLock, mine, lease, asLong, soon),
 		AcquireFencedWrite(key, tokens, mineWrite, lease),
+		Enter(Entry{Key: key, Host: mine, Guest: other}, lease),
 		Update(key, mine, 2, lease),
 		readWrite(2, 1, lease, true),
 		Pass(key, mine, other, lease),

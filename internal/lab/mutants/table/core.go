@@ -55,7 +55,7 @@ var coreMutants = []Mutant{
 	{
 		Promise: "a grant ends every other hold that it proves lost",
 		File:    "core/entry.go",
-		Old:     "return other != h && other.claim.State() == claim.Held &&",
+		Old:     "return other != h && !h.kind.Invited() && other.claim.State() == claim.Held &&",
 		New:     "return false &&",
 		Nets:    []string{"core TestAcquire_EndsAnOtherHoldOfTheName", "sim"},
 	},
