@@ -503,8 +503,9 @@ func (r *run) checkPublished() error {
 	var want published
 	wrote := r.writes(r.before, r.command.from) || r.command.op == opForce && r.command.excl > 0
 	released := r.before.TTL(r.lock) != -2 && r.after.TTL(r.lock) == -2
-	mode, _ := r.after.Field(r.lock, wire.ModeField)
-	downgraded := wrote && !released && mode == "read"
+	was, _ := r.before.Field(r.lock, wire.ModeField)
+	is, _ := r.after.Field(r.lock, wire.ModeField)
+	downgraded := wrote && !released && was == "write" && is == "read"
 	switch a := r.announcement(); {
 	case !released && !downgraded && !r.leavesQueue():
 		return nil
