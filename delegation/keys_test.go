@@ -122,8 +122,8 @@ func TestVerify_Forged(t *testing.T) {
 	}
 }
 
-// Texts that are no token of this version are malformed, whoever has signed them: there is no version
-// and no algorithm that a token could choose.
+// Texts that are no token of this version are malformed: there is no version and no algorithm that a
+// token could choose.
 func TestVerify_Malformed(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t, secret(1))
@@ -366,7 +366,7 @@ func TestSecretsStayInside(t *testing.T) {
 	_, err = k.Verify(token, "orders", expires)
 	fmt.Fprintln(&out, err)
 	_, signature, _ := strings.Cut(token[len(prefix):], ".")
-	numbers := strings.Trim(fmt.Sprint([]byte(text[:8])), "[]")
+	numbers := strings.Trim(fmt.Sprintf("%d", []byte(text[:8])), "[]")
 	for name, leak := range map[string]string{
 		"text": text[:8], "hex": fmt.Sprintf("%x", text[:8]), "HEX": fmt.Sprintf("%X", text[:8]), "numbers": numbers,
 		"Go": strings.Trim(fmt.Sprintf("%#v", []byte(text[:8])), "[]byte{}"), "base64": encoding.EncodeToString([]byte(text))[:8],
