@@ -1,5 +1,5 @@
-// Delegation is a shop of three services that lock the same order: orders calls billing, and billing
-// calls the ledger. With delegation, a call enters the lock of its caller as a guest.
+// Delegation is a shop of three services that lock the same order: orders calls billing, and
+// billing calls the ledger. With delegation, a call enters the lock of its caller as a guest.
 //
 //	go run ./examples/delegation         shows a payment without and with it, then serves until Ctrl-C
 //	go run ./examples/delegation -once   exits after the demonstration
@@ -86,8 +86,8 @@ func (s *shop) delegating(host, audience string) *http.Client {
 	return &http.Client{Transport: httplock.Transport(s.client.Transport, delegation.Config{Hosts: map[string]string{host: audience}})}
 }
 
-// add starts a service with a lock client of its own, as a process of its own would have, and returns
-// where it serves. Without a listener, it takes a free port.
+// add starts a service with a lock client of its own, as a process of its own would have, and
+// returns where it serves. Without a listener, it takes a free port.
 func (s *shop) add(name string, listener net.Listener, routes func(*core.Client, *http.ServeMux)) (host string, err error) {
 	if listener == nil {
 		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

@@ -16,8 +16,9 @@ func TestDemonstration(t *testing.T) {
 	demotest.OnEachRedis(t, checkTimeline)
 }
 
-// checkTimeline checks that a call without a token waits in vain for its own caller, that calls with
-// one enter through three services, and that another payment of the order waits for all of them.
+// checkTimeline checks that a call without a token waits in vain for its own caller, that calls
+// with one enter through three services, and that another payment of the order waits for all of
+// them.
 func checkTimeline(t *testing.T, output string) (missed string) {
 	t.Helper()
 	rows := demotest.Rows(t, output, 3)

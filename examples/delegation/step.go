@@ -31,8 +31,8 @@ func (s step) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, s.done+rest)
 }
 
-// call returns what the next service has done, behind a comma. If that has refused, call answers with it. The context
-// of the request leads the client to the lease, and so to the token.
+// call returns what the next service has done, behind a comma. If that has refused, call answers
+// with it. The context of the request leads the client to the lease, and so to the token.
 func (s step) call(w http.ResponseWriter, r *http.Request) (rest string, ok bool) {
 	if s.client == nil {
 		return "", true
