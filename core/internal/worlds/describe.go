@@ -21,14 +21,14 @@ func (m *Model) describeMessage(msg message) string {
 	} else {
 		fmt.Fprintf(&b, " of %s (%s)", m.wireName(msg.from), m.ownerName(ownerOf(msg.from)))
 	}
-	if msg.op == opPass {
+	if msg.op == opPass || msg.op == opEnter {
 		fmt.Fprintf(&b, " to %s (%s)", m.wireName(msg.to), m.ownerName(ownerOf(msg.to)))
 	}
 	switch msg.op {
-	case opUpdate, opRecord, opAcquire:
+	case opUpdate, opRecord, opAcquire, opEnter:
 		if m.Kind == ReadWrite {
 			fmt.Fprintf(&b, ", %d write and %d read levels", msg.excl, msg.shared)
-		} else if msg.op != opAcquire {
+		} else if !msg.op.asks() {
 			fmt.Fprintf(&b, ", %d levels", msg.excl)
 		}
 	}

@@ -69,7 +69,7 @@ func (m *Model) encode(s *State, p *perm, notes [maxOwners]byte, b []byte) []byt
 		b = append(b, notes[o], byte(own.wait)|byte(own.hold.State())<<3|bits(own.dead)<<7, own.lease, own.left, own.leftShared, own.silent, own.excl(), own.shared(),
 			byte(own.hold.Sure().Exclusive), byte(own.hold.Sure().Shared), own.deepest(),
 			bits(own.reads, own.earlier.There, own.known, own.deaf, own.forced, own.earlier.Stray || own.hold.Strays(true), own.robbed, own.unsure))
-		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth|byte(own.clean)<<4, bits(own.frozen, own.slow))
+		b = append(b, byte(own.uses[0]), byte(own.uses[spare]), own.depth|byte(own.clean)<<4, bits(own.frozen, own.slow, own.guest, own.invites))
 	}
 	first := len(b)
 	for _, msg := range s.messages[:s.n] {

@@ -56,14 +56,14 @@ func (s *State) some(f func(*message) bool) bool {
 // names reports whether a message names a wire owner.
 func (s *State) names(w uint8) bool {
 	return s.some(func(msg *message) bool {
-		return msg.op == opForce && msg.fields&(1<<w) != 0 || msg.op != opForce && msg.from == w || msg.op == opPass && msg.to == w
+		return msg.op == opForce && msg.fields&(1<<w) != 0 || msg.op != opForce && msg.from == w || (msg.op == opPass || msg.op == opEnter) && msg.to == w
 	})
 }
 
 // strays reports whether a command may still put a wire owner into Redis.
 func (s *State) strays(w uint8) bool {
 	return s.some(func(msg *message) bool {
-		return msg.op == opAcquire && msg.from == w || msg.op == opPass && msg.to == w
+		return msg.op.asks() && msg.from == w || msg.op == opPass && msg.to == w
 	})
 }
 
@@ -109,7 +109,7 @@ func (m *Model) deliver(s *State, i int) error {
 		return nil
 	}
 	s.messages[i].reply, s.messages[i].token = e.reply, 0
-	if e.reply == yes && (msg.op == opAcquire || msg.op == opPass) {
+	if e.reply == yes && (msg.op.asks() || msg.op == opPass) {
 		return nil // the client learns later that it has the lock
 	}
 	return m.read(s, i)

@@ -28,6 +28,8 @@ type stay struct {
 	forced     bool            // ForceUnlock took the pending grant.
 	robbed     bool            // Redis lost the hold, or force took it, and the owner does not know.
 	unsure     bool            // Redis may have another count than the leases.
+	guest      bool            // It asks or has entered as a guest.
+	invites    bool            // Another may enter as its guest, so it hands nothing over.
 }
 
 func (own *owner) excl() uint8    { return uint8(own.hold.Counts().Exclusive) }
@@ -76,22 +78,56 @@ func (m *Model) ask(s *State, o int) bool {
 	return s.send(message{command: c})
 }
 
+// visit begins an attempt to enter the hold of another owner as its guest, on the side that this has.
+func (m *Model) visit(s *State, o, host int, lease uint8) bool {
+	own, of := &s.owners[o], &s.owners[host]
+	if own.uses[0] != free || !m.begin(s, o) {
+		return false
+	}
+	own.lease, own.reads, own.guest = lease, of.excl() == 0, true
+	of.invites = true
+	own.wait.Move(claim.Ready)
+	own.wait.Move(claim.Asking)
+	c := command{op: opEnter, from: wireOf(o, 0), to: wireOf(host, 0), lease: lease, notAfter: never, excl: 1}
+	if own.reads {
+		c.excl, c.shared = 0, 1
+	}
+	return s.send(message{command: c})
+}
+
 // gets makes an owner a holder.
 func (m *Model) gets(s *State, o int, msg message, left claim.Leftovers) error {
 	own := &s.owners[o]
 	own.ends()
+	if !own.guest && !own.robbed && m.believes(s, o) {
+		return errBeside
+	}
 	own.hold, own.earlier, own.known, own.deaf = claim.NewHold(own.reads, left), claim.Leftovers{}, false, false
 	own.hold.Enter(own.reads)
 	if own.reads {
 		own.leftShared = own.left
 	}
-	if m.Kind == Fenced {
+	if m.Kind == Fenced && !own.guest { // a guest has the token of its host
 		if msg.token >= s.newest && !own.robbed {
 			return errOldToken
 		}
 		s.newest = min(s.newest, msg.token)
 	}
 	return nil
+}
+
+// believes reports whether another owner believes in a hold that excludes the one that o was granted.
+func (m *Model) believes(s *State, o int) bool {
+	if !m.Guests {
+		return false // checkHolders sees it
+	}
+	for other := range m.Clients {
+		own := &s.owners[other]
+		if other != o && own.holds() && !own.robbed && (!s.owners[o].reads || own.excl() > 0) {
+			return true
+		}
+	}
+	return false
 }
 
 // waitsOn lets an owner sleep that did not get the lock. left is what its wire owner has left if it
@@ -223,7 +259,7 @@ func (m *Model) releaseOf(w, deepest uint8, op opcode) command {
 func (m *Model) pass(s *State, o, to int) bool {
 	own, next := &s.owners[o], &s.owners[to]
 	way := claim.Exit{
-		Deepest: own.hold.Deepest(), HandsOver: m.Pass, Heir: m.client(o) == m.client(to) && next.wait == claim.Asleep,
+		Deepest: own.hold.Deepest(), HandsOver: m.Pass && !own.invites && !own.guest, Heir: m.client(o) == m.client(to) && next.wait == claim.Asleep,
 		SameKind: !next.reads, Queued: m.Kind == Fair, HeirEarlier: next.earlier,
 	}.Verdict()
 	if way != claim.HandsOver || next.uses[0] == free && !m.begin(s, to) {

@@ -132,7 +132,7 @@ func (r *run) read() error {
 		}
 	}
 	switch r.command.op {
-	case opAcquire:
+	case opAcquire, opEnter:
 		if _, ok := r.call.ReadRecord(r.reply); ok {
 			r.told = recorded
 			return nil
@@ -289,20 +289,24 @@ func (r *run) checkFields() error {
 				}
 				continue
 			}
+		case opEnter:
+			if mine && has && !had && !r.has(r.before, c.to) {
+				return fmt.Errorf("%s enters the hold of %s, which has none", r.wireName(w), r.wireName(c.to))
+			}
 		case opForce:
 			mine = c.fields&(1<<w) != 0
 		case opSet:
 			mine = false
 		}
 		switch {
-		case !mine && had && !has && r.command.op == opRelease && r.Kind == ReadWrite && r.readerLeft(r.before, w) == 0:
+		case !mine && r.command.op == opRelease && r.Kind == ReadWrite && r.readerLeft(r.before, w) == 0 && r.readerLeft(r.after, w) == 0 && r.writes(r.before, w) == r.writes(r.after, w):
 		case !mine && !same:
 			return fmt.Errorf("it changes the field of %s", r.wireName(w))
-		case !had && has && c.op != opAcquire:
+		case !had && has && !c.op.asks():
 			return fmt.Errorf("it creates a field for %s, which did not hold the lock", r.wireName(w))
-		case had && mine && !same && c.op == opAcquire:
+		case had && mine && !same && c.op.asks():
 			return fmt.Errorf("a repeated acquire changes what %s has", r.wireName(w))
-		case had && !has && (c.op == opAcquire || c.op == opUpdate || c.op == opRenew):
+		case had && !has && (c.op.asks() || c.op == opUpdate || c.op == opRenew):
 			return fmt.Errorf("it frees the hold of %s", r.wireName(w))
 		case had && has && mine && (c.frees() || c.op == opForce || c.op == opRecord && c.excl == 0 || c.op == opPass && r.told != no):
 			return fmt.Errorf("the hold of %s is not freed", r.wireName(w))
@@ -335,8 +339,13 @@ func (r *run) checkExclusion() error {
 	if r.Kind == Semaphore {
 		return r.checkCounts()
 	}
+	beside := holders > 1 && (r.Kind != ReadWrite || writers > 0)
+	if r.Guests { // only a guest may come beside a holder, and a reader
+		c := r.command
+		beside = beside && (c.op == opAcquire && !r.has(r.before, c.from) && r.has(r.after, c.from) || c.op == opPass && r.told == yes)
+	}
 	switch {
-	case r.Kind != ReadWrite && holders > 1, writers > 0 && holders > 1:
+	case beside:
 		return errors.New("two owners hold the lock")
 	case r.Kind == ReadWrite && holders > 0 && (mode == "write") != (writers > 0):
 		return fmt.Errorf("the mode is %q, and %d of %d holders write", mode, writers, holders)
@@ -351,7 +360,7 @@ func (r *run) checkReply() error {
 	c := r.command
 	from, had := r.has(r.after, c.from), r.has(r.before, c.from)
 	switch c.op {
-	case opAcquire:
+	case opAcquire, opEnter:
 		if from != (r.told == yes) && !had || from != (r.told == yes || had) {
 			return fmt.Errorf("the reply is %s, and the owner holds the lock: %t", r.told, from)
 		}
@@ -447,6 +456,9 @@ func (r *run) checkReadersLeave(left int64) error {
 	}
 	longest := int64(-2)
 	for w := range r.wires() {
+		if r.writes(r.after, w) { // a guest, or the host of one: the hash lives for it
+			return nil
+		}
 		if ttl := r.readerLeft(r.after, w); r.has(r.after, w) && ttl > 0 {
 			longest = max(longest, ttl)
 		}
@@ -491,7 +503,8 @@ func (r *run) checkPublished() error {
 	var want published
 	wrote := r.writes(r.before, r.command.from) || r.command.op == opForce && r.command.excl > 0
 	released := r.before.TTL(r.lock) != -2 && r.after.TTL(r.lock) == -2
-	downgraded := wrote && !released && r.command.op == opUpdate && !r.writes(r.after, r.command.from)
+	mode, _ := r.after.Field(r.lock, wire.ModeField)
+	downgraded := wrote && !released && mode == "read"
 	switch a := r.announcement(); {
 	case !released && !downgraded && !r.leavesQueue():
 		return nil

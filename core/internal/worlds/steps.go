@@ -130,6 +130,11 @@ func (st *stepper) ownerSteps(o int) {
 			if st.Kind == ReadWrite {
 				st.by(o, fmt.Sprintf("acquires the read side for %d", lease), func(s *State) bool { return st.acquire(s, o, lease, true) })
 			}
+			for host := range st.Clients {
+				if st.Guests && host != o && st.from.owners[host].holds() {
+					st.by(o, fmt.Sprintf("enters as a guest of %s for %d", st.ownerName(host), lease), func(s *State) bool { return st.visit(s, o, host, lease) })
+				}
+			}
 		}
 	case own.wait == claim.Asleep:
 		st.by(o, "asks again", func(s *State) bool { return st.ask(s, o) })

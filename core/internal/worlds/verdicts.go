@@ -26,6 +26,7 @@ func (e ending) err() error {
 var (
 	errUnanswered   = errors.New("no reply")
 	errSpuriousLoss = errors.New("an owner is told that it lost the lock, but nothing took it away")
+	errBeside       = errors.New("a client is granted the lock while another believes that it holds it")
 	errOldToken     = errors.New("a client accepts a token that is not greater than those accepted before")
 )
 
@@ -51,7 +52,7 @@ func (m *Model) conclude(s *State, msg message, e ending) error {
 	own := &s.owners[ownerOf(msg.from)]
 	r := result{msg, e, e == answered && !own.robbed && own.left > 0}
 	switch {
-	case msg.op == opAcquire:
+	case msg.op.asks():
 		return m.attempted(s, r)
 	case msg.op == opPass:
 		return m.handedOver(s, r)
@@ -67,8 +68,8 @@ func (m *Model) conclude(s *State, msg message, e ending) error {
 func (m *Model) attempted(s *State, r result) error {
 	o := ownerOf(r.from)
 	own := &s.owners[o]
-	left := claim.Attempt{Granted: r.reply == yes, Unanswered: r.stray(), Keeps: m.Kind == Fair, Earlier: own.earlier}.Verdict()
-	own.earlier, own.slow = left.Kept, m.Kind == Fair && r.ending != answered
+	left := claim.Attempt{Granted: r.reply == yes, Unanswered: r.stray(), Keeps: m.Kind == Fair && !own.guest, Earlier: own.earlier}.Verdict()
+	own.earlier, own.slow = left.Kept, m.Kind == Fair && !own.guest && r.ending != answered
 	stays := false
 	switch {
 	case r.ending != answered || r.reply == recorded:
@@ -80,8 +81,8 @@ func (m *Model) attempted(s *State, r result) error {
 			return m.gets(s, o, r.message, left.Leftovers())
 		}
 	default:
-		own.known = m.Kind == Fair
-		stays = claim.Refusal{NoWait: !m.queues(), Queued: own.known, Hears: !own.deaf}.Verdict().Sleeps
+		own.known = m.Kind == Fair && !own.guest
+		stays = claim.Refusal{NoWait: !m.queues() || own.guest, Queued: own.known, Hears: !own.deaf}.Verdict().Sleeps
 	}
 	if stays {
 		m.waitsOn(s, o, left.Clean)

@@ -74,7 +74,7 @@ func (msg *message) rename(names [maxOwners * wiresEach]uint8) {
 		return
 	}
 	msg.from = names[msg.from]
-	if msg.op == opPass {
+	if msg.op == opPass || msg.op == opEnter {
 		msg.to = names[msg.to]
 	}
 }

@@ -51,6 +51,7 @@ type World struct {
 	Levels  uint8   // how often an owner may enter
 	Extend  bool    // owners may extend their leases by the longest of Leases
 	Pass    bool    // owners may hand the lock over
+	Guests  bool    // owners may enter as guests of a holder
 	Marker  bool    // acquires of a Once leave a marker, and bind the name to the client
 	Budget  uint8   // how long a waiter for a fair lock may be silent
 	Token   uint64  // the counter of a fenced lock at the start
@@ -84,11 +85,15 @@ const (
 	opRenew
 	opForce
 	opSet
+	opEnter // as a guest
 )
 
 func (o opcode) String() string {
-	return [...]string{"acquire", "update", "release", "release without record", "undo", "record", "pass", "renew", "force", "set permits"}[o]
+	return [...]string{"acquire", "update", "release", "release without record", "undo", "record", "pass", "renew", "force", "set permits", "enter"}[o]
 }
+
+// asks reports whether the command is an attempt to get the lock for a new hold.
+func (o opcode) asks() bool { return o == opAcquire || o == opEnter }
 
 // frees reports whether the command is a release of the last level.
 func (c command) frees() bool { return c.op == opRelease || c.op == opFree || c.op == opUndo }
@@ -99,7 +104,7 @@ const never = -100
 // A command is one call to Redis.
 type command struct {
 	op       opcode
-	from, to uint8 // wire owners: owner * wiresEach + number
+	from, to uint8 // wire owners: owner * wiresEach + number; to is the heir's, or the host's of a guest
 	excl     uint8 // levels; an acquire has one level, of either side; the number that SetPermits sets
 	shared   uint8
 	deepest  uint8
@@ -334,6 +339,9 @@ func (m *Model) call(c command) lua.Call {
 			t.NotAfter = now + int64(c.notAfter)*tick
 		}
 		return kind.Acquire(settings, t)
+	case opEnter:
+		host := kind.Guest(kinds.GuestTerms{Host: m.wireName(c.to)})
+		return host.Acquire(settings, kinds.Try{Terms: terms, Key: m.lock, Wire: counts.Wire, Lease: lease})
 	case opUpdate:
 		return kind.Update(settings, counts, lease)
 	case opRelease:

@@ -56,6 +56,14 @@ var worlds = []struct {
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 1, Pass: true, Evictions: 1, Forces: 1, Crashes: 1},
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1, Evictions: 1, Forces: 1, Crashes: 1},
 	}, {
+		"plain/guests",
+		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Guests: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1, 2}, Levels: 1, Guests: true, Losses: 1, Crashes: 1, Forces: 1},
+	}, {
+		"plain/guests-handover",
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Guests: true, Crashes: 1},
+		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Guests: true, Renewal: 2, Losses: 1},
+	}, {
 		"fenced/handover",
 		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
 		World{Kind: Fenced, Token: 7, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 2, Evictions: 1},
@@ -87,6 +95,14 @@ var worlds = []struct {
 		"fair/frozen",
 		World{Kind: Fair, Budget: 20, Clients: []int{0, 1}, Leases: []uint8{1}, Levels: 1, Freezes: 1},
 		World{Kind: Fair, Budget: 20, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Freezes: 1},
+	}, {
+		"fair/guests",
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Guests: true, Losses: 1, Crashes: 1},
+		World{Kind: Fair, Budget: 6, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Guests: true},
+	}, {
+		"readwrite/guests",
+		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Guests: true, Crashes: 1},
+		World{Kind: ReadWrite, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 2, Guests: true},
 	}, {
 		"readwrite/levels",
 		World{Kind: ReadWrite, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2},
