@@ -176,7 +176,7 @@ echov5: ## check that the adapter for Echo v5 is that for v4, but for what diffe
 
 # Vale runs our rules in .vale. Its first build takes two minutes.
 VALE = github.com/vale-cli/vale/v3/cmd/vale@v3.22.0
-WORDS = README.md ARCHITECTURE.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard coalesce idempotency keyfuncs \
+WORDS = README.md ARCHITECTURE.md CONTRIBUTING.md AGENTS.md CHANGELOG.md SECURITY.md *.go docs core guard coalesce delegation idempotency keyfuncs \
 	adapter middleware wasm embedded inspect internal examples cmd caddy otelreqlock promreqlock deploy tools
 
 .PHONY: words

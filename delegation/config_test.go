@@ -63,7 +63,8 @@ func TestConfig_AudienceOf(t *testing.T) {
 	}
 }
 
-// redirects is a network in which each URL leads to the next one. It notes the audience of each call.
+// redirects is a network in which each URL leads to the next one. It notes the audience of each
+// call.
 type redirects struct {
 	config    Config
 	next      map[string]string
@@ -80,8 +81,8 @@ func (n *redirects) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w, nil
 }
 
-// A service that redirects a call cannot send its token elsewhere, nor to the same place without TLS,
-// nor by way of another host.
+// A service that redirects a call cannot send its token elsewhere, nor to the same place without
+// TLS, nor by way of another host.
 func TestConfig_AudienceOf_Redirects(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

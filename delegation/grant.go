@@ -16,12 +16,13 @@ type Grant struct {
 	Lock LockID
 	// Kind is the kind of the parent's hold: "lock", "fair", "fenced", "read" or "write".
 	Kind string
-	// Owner is the wire owner of the parent, as in the lock's hash: 1 to 128 bytes of visible ASCII.
+	// Owner is the wire owner of the parent, as in the lock's hash: 1 to 128 bytes of visible
+	// ASCII.
 	Owner string
 	// Fence is the parent's fencing token. 0: it has none.
 	Fence uint64
-	// Expires is when the parent's lease ends at the latest, after 1970. Tokens have whole milliseconds:
-	// Sign leaves out what is beyond.
+	// Expires is when the parent's lease ends at the latest, after 1970. Tokens have whole
+	// milliseconds: Sign leaves out what is beyond.
 	Expires time.Time
 	// Audience is the service that may use the token: 1 to 64 bytes of visible ASCII without ','.
 	Audience string

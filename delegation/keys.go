@@ -27,18 +27,20 @@ const (
 )
 
 // Keys is a ring of secrets. The first one signs, and all of them verify. Printing or logging Keys
-// shows only how many there are. Keys is safe for concurrent use. Nil and zero Keys refuse everything.
+// shows only how many there are. Keys is safe for concurrent use. Nil and zero Keys refuse
+// everything.
 //
 // To replace a secret without refusing a token: put the new one last in all programs, then first in
 // all, and leave out the old one when all have that and the last lease from before is over.
 type Keys struct {
-	// sign has a function for each secret, so that no printer that follows fields finds bytes of one.
+	// sign has a function for each secret, so that no printer that follows fields finds bytes of
+	// one.
 	sign []func(text string) []byte
 }
 
-// NewKeys returns a ring of 1 to 8 secrets of at least 32 bytes each, all different. It copies them.
-// They should be random, such as by crypto/rand, and only those services should have them that trust
-// each other to say who holds a lock: who can verify a token can sign one.
+// NewKeys returns a ring of 1 to 8 secrets of at least 32 bytes each, all different. It copies
+// them. They should be random, such as by crypto/rand, and only those services should have them
+// that trust each other to say who holds a lock: who can verify a token can sign one.
 func NewKeys(secrets ...[]byte) (*Keys, error) {
 	if len(secrets) < 1 || len(secrets) > mostSecrets {
 		return nil, fmt.Errorf("reqlock: delegation: NewKeys: got %d secrets, want 1 to %d", len(secrets), mostSecrets)
@@ -69,8 +71,8 @@ func (k Keys) String() string { return fmt.Sprintf("delegation.Keys(%d)", len(k.
 // encoding refuses texts that decode to the same bytes as another one.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Sign returns a token for g, signed with the first secret. Two tokens for one Grant differ. The error
-// names the field of g that no token can have.
+// Sign returns a token for g, signed with the first secret. Two tokens for one Grant differ. The
+// error names the field of g that no token can have.
 func (k *Keys) Sign(g Grant) (string, error) {
 	if k == nil || len(k.sign) == 0 {
 		return "", errors.New("reqlock: delegation: Sign: there is no secret; make Keys with NewKeys")
@@ -86,9 +88,9 @@ func (k *Keys) seal(payload []byte) string {
 	return signed + "." + encoding.EncodeToString(k.sign[0](signed))
 }
 
-// Verify returns what a token says, if one of the secrets has signed it, it is for the audience, and
-// it has not expired. Otherwise the error is ErrMalformed, ErrSignature, ErrAudience or ErrExpired, the
-// first of them that holds. A token expires Skew after Grant.Expires.
+// Verify returns what a token says, if one of the secrets has signed it, it is for the audience,
+// and it has not expired. Otherwise the error is ErrMalformed, ErrSignature, ErrAudience or
+// ErrExpired, the first of them that holds. A token expires Skew after Grant.Expires.
 //
 // That the parent still holds its lock is not in the token: Redis knows.
 func (k *Keys) Verify(token, audience string, now time.Time) (Grant, error) {

@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 )
 
-// LockID stands for the key of a lock in Redis. Tokens and logs have it in place of the key, which may
-// have personal data in it.
+// LockID stands for the key of a lock in Redis. Tokens and logs have it in place of the key, which
+// may have personal data in it.
 type LockID [16]byte
 
 // LockIDOf returns the ID of a lock's key: the first 16 bytes of its SHA-256.

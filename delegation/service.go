@@ -6,8 +6,8 @@ import "errors"
 type Service struct {
 	// Keys signs tokens and verifies those of others. nil: delegation is off.
 	Keys *Keys
-	// Name is the audience of tokens for this program: 1 to 64 bytes of visible ASCII without ','. All
-	// processes of one program have one name.
+	// Name is the audience of tokens for this program: 1 to 64 bytes of visible ASCII without ','.
+	// All processes of one program have one name.
 	Name string
 }
 

@@ -105,7 +105,7 @@ func TestLogLinesAreExplained(t *testing.T) {
 	t.Parallel()
 	logs := regexp.MustCompile(`(?:[Ll]ogger(?:\(\))?\.(?:Debug|Info|Warn|Error)\(|journal\.(?:say|announce)\(\S+ )"([^"]*)"`)
 	text, n := read(t, "docs/reference/log.md"), 0
-	for _, dir := range []string{"core", "guard", "idempotency", "coalesce", "keyfuncs", "middleware", "wasm", "embedded", "inspect", "caddy"} {
+	for _, dir := range []string{"core", "guard", "idempotency", "coalesce", "delegation", "keyfuncs", "middleware", "wasm", "embedded", "inspect", "caddy"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -141,7 +141,7 @@ var notCalled = map[string]string{
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	packages := publicPackages(t)
-	for _, dir := range []string{"core", "coalesce", "guard", "idempotency", "keyfuncs", "embedded", "middleware/nethttp"} {
+	for _, dir := range []string{"core", "coalesce", "delegation", "guard", "idempotency", "keyfuncs", "embedded", "middleware/nethttp"} {
 		p := packages[dir]
 		var code strings.Builder
 		for _, e := range examples(p) {

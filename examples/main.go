@@ -25,6 +25,7 @@ var examples = []example{
 	{"nethttp", "a bounded queue", "40 seconds on two cores"},
 	{"gin", "a transfer under two keys", "a minute on two cores"},
 	{"limit", "three at a time for each tenant", "40 seconds on two cores"},
+	{"delegation", "three services under one lock", "40 seconds on two cores"},
 	{"echo", "shared readers", "40 seconds on two cores"},
 	{"payments", "idempotency keys and a crash, on a page for your browser", "a minute on two cores"},
 	{"wasm", "a plugin that decides what to lock, and can be replaced while the server runs", "a minute on two cores"},

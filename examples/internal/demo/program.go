@@ -162,10 +162,12 @@ func (p Program) serve(listener net.Listener, redis *embedded.Server) (*Server, 
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	return &Server{Failed: served, Stop: func(ctx context.Context) error { return shutdown(ctx, server, locks) }}, nil
+	return &Server{Failed: served, Stop: func(ctx context.Context) error { return Shutdown(ctx, server, locks) }}, nil
 }
 
-func shutdown(ctx context.Context, server *http.Server, locks *core.Client) error {
+// Shutdown stops a server and closes its locks. Requests that hold a lock finish, and waiting ones get
+// 503.
+func Shutdown(ctx context.Context, server *http.Server, locks *core.Client) error {
 	closed := make(chan error, 1) // Shutdown does not wait for registered functions
 	server.RegisterOnShutdown(func() { closed <- locks.Close(ctx) })
 	return errors.Join(server.Shutdown(ctx), <-closed)

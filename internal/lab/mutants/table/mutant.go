@@ -29,7 +29,7 @@ type Mutant struct {
 
 // All returns all mutants.
 func All() []Mutant {
-	return slices.Concat(scriptMutants, permitMutants, coreMutants, clientMutants, engineMutants, httpMutants, coalesceMutants, doMutants, pluginMutants, toolMutants)
+	return slices.Concat(scriptMutants, permitMutants, coreMutants, clientMutants, engineMutants, httpMutants, coalesceMutants, doMutants, delegationMutants, pluginMutants, toolMutants)
 }
 
 // WorldOf returns the world that a net names. It reports false for any other net.
