@@ -40,7 +40,7 @@ func (d *Delegating) check(limit int) (err error) {
 	audience := delegation.Service{Keys: new(delegation.Keys), Name: d.DelegateTo}
 	switch {
 	case d.delegates() && len(d.delegators) == 0:
-		return errors.New("delegates is set, but nobody is trusted; add a line such as trusted_delegators 10.0.0.0/8")
+		return errors.New("delegates is set, but no caller is trusted; add a line such as trusted_delegators 10.0.0.0/8")
 	case d.DelegateTo == "":
 		return nil
 	case limit > 0:
