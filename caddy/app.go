@@ -61,6 +61,9 @@ type App struct {
 	// How releases are announced: `auto`, `plain`, `sharded` or `both`. All programs that share
 	// locks must use the same. Default: `auto`, which is `plain` except in a cluster.
 	Publish string `json:"publish,omitempty"`
+	// The secrets with which requests enter locks of their callers. Handlers with `delegates` and
+	// `delegate_to` need it. Default: none.
+	Delegation *Delegation `json:"delegation,omitempty"`
 
 	// The pool has the connection under key. first is true if no other configuration has it yet.
 	key        any

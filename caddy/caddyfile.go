@@ -224,6 +224,9 @@ func (h *Holding) options() map[string]option {
 //		policy_settings <text>
 //		buffer_body <size>
 //		retry_after <duration>
+//		delegates together|one_at_a_time|none
+//		trusted_delegators <address>|<cidr>|private_ranges...
+//		delegate_to <name>
 //		fail_open
 //		abort_on_disconnect
 //		handle_errors
@@ -251,6 +254,15 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	options["policy_settings"] = textOption(&h.PolicySettings)
 	options["buffer_body"] = sizeOption(&h.BufferBody)
 	options["retry_after"] = durationOption(&h.RetryAfter)
+	options["delegates"] = textOption(&h.Delegates)
+	options["trusted_delegators"] = func(d *caddyfile.Dispenser) error {
+		if h.TrustedDelegators = d.RemainingArgs(); len(h.TrustedDelegators) == 0 {
+			return d.Err("trusted_delegators needs addresses, such as 10.0.0.0/8")
+		}
+		_, err := parseDelegators(h.TrustedDelegators)
+		return wrapped(d, err)
+	}
+	options["delegate_to"] = textOption(&h.DelegateTo)
 	if err := parseBlock(d, options, "key"); err != nil {
 		return err
 	}
@@ -384,6 +396,9 @@ func (h *Coalesce) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		replica_acks <number>
 //		max_waiting <number>
 //		publish auto|plain|sharded|both
+//		delegation <name> {
+//			key <secret>
+//		}
 //	}
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	sentinelPassword := ""
@@ -412,6 +427,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"replica_acks":    numberOption(&a.ReplicaAcks, 0),
 		"max_waiting":     numberOption(&a.MaxWaiting, -1),
 		"publish":         textOption(&a.Publish),
+		"delegation":      a.parseDelegation,
 	}
 	for _, name := range []string{"watchdog", "command_timeout", "publish"} {
 		read := options[name]
@@ -449,6 +465,25 @@ func (a *App) parseSentinel(d *caddyfile.Dispenser) error {
 	}
 	a.Sentinel = &Sentinel{Master: args[0], Addresses: args[1:]}
 	return wrapped(d, checkAddresses("sentinel", args[1:]))
+}
+
+// parseDelegation shows no part of a key in an error.
+func (a *App) parseDelegation(d *caddyfile.Dispenser) error {
+	a.Delegation = new(Delegation)
+	if !d.AllArgs(&a.Delegation.Name) {
+		return d.Err("want delegation NAME { key SECRET }")
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		var key string
+		if d.Val() != "key" {
+			return d.Errf("unknown option %q of delegation", d.Val())
+		}
+		if !d.AllArgs(&key) || key == "" {
+			return d.Err("want key SECRET; quote a secret with blanks")
+		}
+		a.Delegation.Keys = append(a.Delegation.Keys, key)
+	}
+	return wrapped(d, a.Delegation.check())
 }
 
 func (a *App) parseTLS(d *caddyfile.Dispenser) error {

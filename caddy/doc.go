@@ -26,5 +26,6 @@
 // connection is kept across reloads. Each handler holds the connection and its plugin until its
 // last request has ended (usage.go), because Caddy drops a configuration while requests of it still
 // run. gate.go and exchange.go lead one request through a guard, key.go turns Caddy's placeholders
-// into keys, and caddyfile*.go parse the Caddyfile.
+// into keys, delegation.go and delegating.go let requests into locks of their callers, and
+// caddyfile*.go parse the Caddyfile.
 package caddylock

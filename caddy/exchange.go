@@ -26,7 +26,8 @@ const (
 type exchange struct {
 	began   time.Time
 	replace *caddy.Replacer
-	err     error // Caddy's error routes answer it.
+	err     error  // Caddy's error routes answer it.
+	tokens  string // The service gets them; they may be those of a handler further out.
 
 	// For the admin endpoint, which must not look at a request that is being handled.
 	method, host, path, requestID string
@@ -43,6 +44,9 @@ func begin(ctx context.Context, r *http.Request) (*http.Request, *exchange, erro
 	x := &exchange{
 		began: time.Now(), replace: replace,
 		method: r.Method, host: r.Host, path: r.URL.Path, requestID: r.Header.Get("X-Request-Id"),
+	}
+	if outer, ok := ctx.Value(exchangeKey{}).(*exchange); ok {
+		x.tokens = outer.tokens
 	}
 	for _, name := range []string{placeholderProblem, placeholderTitle, placeholderDetail} {
 		replace.Set(name, "") // not that of a handler further out

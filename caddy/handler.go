@@ -55,6 +55,7 @@ type Handler struct {
 	BufferBody int64 `json:"buffer_body,omitempty"`
 	// The Retry-After of refusals. Default: `1s`.
 	RetryAfter caddy.Duration `json:"retry_after,omitempty"`
+	Delegating
 	Holding
 
 	guard *guard.Guard
@@ -67,9 +68,12 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // config returns the guard's Config, without the plugin.
 func (h *Handler) config() (guard.Config, error) {
-	route := routes.Route{Keys: h.Keys, Mode: h.Mode, Fenced: h.Fenced, Limit: h.Limit, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
+	route := routes.Route{Keys: h.Keys, Mode: h.Mode, Fenced: h.Fenced, Limit: h.Limit, Delegates: h.Delegates, Lock: h.lock(), BufferBody: h.BufferBody, RetryAfter: routes.Duration(h.RetryAfter)}
 	cfg, err := route.Guard(routes.Options{ErrorHandler: refuse(h.HandleErrors)})
 	if err != nil {
+		return cfg, err
+	}
+	if err := h.Delegating.check(h.Limit); err != nil {
 		return cfg, err
 	}
 	switch {
@@ -103,6 +107,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.provision(ctx); err != nil {
 		return err
 	}
+	if !h.connection.delegates && (h.delegates() || h.DelegateTo != "") {
+		return errors.New("reqlock: caddy: delegates and delegate_to need secrets; add delegation NAME { key SECRET } to the global option reqlock")
+	}
 	if h.Policy != "" {
 		if cfg.Policy, err = h.openPolicy(); err != nil {
 			return err
@@ -131,8 +138,14 @@ func (h *Handler) openPolicy() (guard.PolicyFunc, error) {
 // ServeHTTP runs the rest of the route under the lock of the request, or answers in its place.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	return h.serve(r, func(x *exchange, held func(), inner *http.Request) (err error) {
+		h.admit(x, inner)
 		h.guard.Serve(w, inner, func(w http.ResponseWriter, guarded *http.Request) {
 			held()
+			var retract func()
+			if retract, err = h.delegate(x, guarded); err != nil {
+				return
+			}
+			defer retract()
 			err = x.run(w, r, guarded, next)
 		})
 		return err

@@ -29,6 +29,8 @@ type connection struct {
 	rdb     redis.UniversalClient
 	locks   *core.Client
 	metrics *promreqlock.Collector
+	// delegates says that locks has keys for tokens.
+	delegates bool
 	// end closes the connections to Redis, or the embedded one.
 	end func() error
 
@@ -54,7 +56,7 @@ func connect(settings *App) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{rdb: rdb, metrics: promreqlock.New(), end: end, closed: make(chan struct{})}
+	c := &connection{rdb: rdb, metrics: promreqlock.New(), delegates: settings.Delegation != nil, end: end, closed: make(chan struct{})}
 	c.deadline, c.expire = context.WithCancel(context.Background())
 	options := settings.options()
 	options.Logger, options.Observer, options.Annotate = newLogger(), c.metrics.Observer(core.Observer{}), annotate

@@ -59,6 +59,10 @@ func (a *App) resolve(placeholders *caddy.Replacer) (*App, error) {
 		}
 		*text = value
 	}
+	var err error
+	if r.Delegation, err = a.Delegation.resolve(placeholders); err != nil {
+		return nil, err
+	}
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("reqlock: caddy: %w", err)
 	}
@@ -101,7 +105,7 @@ func (a *App) check() error {
 			return err
 		}
 	}
-	if err := a.checkOptions(); err != nil || hasPlaceholder(a.ClientID) {
+	if err := errors.Join(a.checkOptions(), a.Delegation.check()); err != nil || hasPlaceholder(a.ClientID) {
 		return err
 	}
 	return a.tryOptions()
@@ -157,6 +161,7 @@ func checkAddresses(option string, addresses []string) error {
 }
 
 func (a *App) options() core.Options {
+	service, _ := a.Delegation.service() // check has looked at what has no placeholders
 	return core.Options{
 		ClientID:        a.ClientID,
 		WatchdogTimeout: time.Duration(a.Watchdog),
@@ -164,6 +169,7 @@ func (a *App) options() core.Options {
 		ReplicaAcks:     a.ReplicaAcks,
 		MaxWaiting:      a.MaxWaiting,
 		PublishMode:     publishModes[a.Publish],
+		Delegation:      service,
 	}
 }
 

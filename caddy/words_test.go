@@ -28,6 +28,8 @@ func TestMistakes_SameWords(t *testing.T) {
 		`"limit": 5, "mode": "exclusive"`:      `the route has both mode and limit; a mode is a kind of lock`,
 		`"limit": 5, "fenced": true`:           `fenced is set with a limit, but several requests are inside at a time, so none has a token`,
 		`"limit": 5, "wait": "1s"`:             "",
+		`"delegates": "yes"`:                   `delegates is "yes"; want none, together or one_at_a_time`,
+		`"delegates": "together", "limit": 5`:  `the route has both delegates and limit, but permits have no guests`,
 		`"mode": "read_write", "fenced": true`: "",
 		`"mode": "fenced", "fenced": true`:     "",
 		`"lease": "1ms", "wait": "1m30s"`:      "",
