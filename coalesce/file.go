@@ -24,6 +24,7 @@ func Open(locks *core.Client, path string, opts routes.Options) (*idempotency.Ta
 func configOf(shared routes.Shared) Config {
 	cfg := Config{
 		Key:          shared.KeyOf,
+		Policy:       shared.Policy,
 		User:         shared.UserOf,
 		Vary:         shared.Vary,
 		Unsafe:       shared.Unsafe,

@@ -34,15 +34,16 @@ type Once struct {
 // Shared is a Route's Coalesce that is ready for use. Package coalesce makes its Config of it.
 type Shared struct {
 	Coalesce
-	KeyOf        keyfuncs.Func // nil: the host, the path and the query
-	UserOf       keyfuncs.Func // nil: nothing says who asks, or User is UserEveryone
+	KeyOf        keyfuncs.Func    // nil: the host, the path and the query
+	UserOf       keyfuncs.Func    // nil: nothing says who asks, or User is UserEveryone
+	Policy       guard.PolicyFunc // nil: there is no Plugin, or Parse has not opened it
 	ErrorHandler func(http.ResponseWriter, *http.Request, error)
 	Logger       *slog.Logger
 	Observe      func(*http.Request, guard.Outcome)
 }
 
 // Parse parses a file. file names it in errors. It reports all mistakes, joined, each an *Error. It
-// opens no plugin: Row.Guard.Policy is nil for a Route with a Plugin.
+// opens no plugin: the Policy of Row.Guard and of Row.Shared is nil.
 func Parse(file string, src []byte, opts Options) ([]Row, error) {
 	format := opts.Format
 	if format == nil {
@@ -161,7 +162,8 @@ func (c *Coalesce) ready(route Route, opts Options) (shared *Shared, mistakes []
 	}
 	shared.UserOf, err = ParseUser(c.User, "{user}", parse)
 	refuse(err != nil, "%v", err)
-	refuse(c.Unsafe != "" && c.Key == "", "unsafe is set, and there is no key; with a body, the answer depends on more than the URL")
+	refuse(c.Key != "" && c.Plugin != "", "coalesce has both key and plugin; a plugin decides on the key")
+	refuse(c.Unsafe != "" && c.Key == "" && c.Plugin == "", "unsafe is set, and there is no key; with a body, the answer depends on more than the URL")
 	refuse(c.Unsafe == "" && route.Method != "" && route.Method != http.MethodGet && route.Method != http.MethodHead,
 		"the route's method is %s, and only GET and HEAD share; if requests may share, say why in unsafe", route.Method)
 	return shared, mistakes

@@ -66,7 +66,8 @@ type Idempotency struct {
 type Coalesce struct {
 	Place `json:"-"`
 
-	Key        string   `json:"key,omitempty"`  // a template; "": the host, the path and the query
+	Key        string   `json:"key,omitempty"` // a template; "": the host, the path and the query
+	Plugin     string   `json:"plugin,omitempty"`
 	User       string   `json:"user,omitempty"` // a template, or "everyone"
 	Vary       []string `json:"vary,omitempty"`
 	Unsafe     string   `json:"unsafe,omitempty"`
@@ -133,10 +134,11 @@ var (
 	coalesceFields = []field[Coalesce]{
 		of("key", "What a request asks for: a text with sources, such as report:{path.id}. It must name all that the answer depends on, beside the method, user and vary. Default: the host, the path and the query.",
 			text, func(c *Coalesce) *string { return &c.Key }),
+		of("plugin", "A WebAssembly plugin that decides on the key, wait and lease, in place of key. Its path is relative to this file.", text, func(c *Coalesce) *string { return &c.Plugin }),
 		of("user", "Who asks: a text with sources, such as {user}, or everyone if answers do not depend on it. Default: requests with Authorization or Cookie get a shared answer only if it says Cache-Control: public, or if vary has the header.",
 			text, func(c *Coalesce) *string { return &c.User }),
 		of("vary", "The request headers that answers depend on, such as Accept-Language. An answer whose Vary has another one is not shared.", headers, func(c *Coalesce) *[]string { return &c.Vary }),
-		of("unsafe", "Why methods other than GET and HEAD may share, such as: the POST is a query. Then all do, and key must be set. Default: they run.", text, func(c *Coalesce) *string { return &c.Unsafe }),
+		of("unsafe", "Why methods other than GET and HEAD may share, such as: the POST is a query. Then all do, and key or plugin must be set. Default: they run.", text, func(c *Coalesce) *string { return &c.Unsafe }),
 		of("wait", "How long a request waits for the answer of another, at least 1ms. Default: 30s.", patience, func(c *Coalesce) *Duration { return &c.Wait }),
 		of("lease", "How long a run lasts at most, at least 1ms. Default: 0, which renews the lock for as long as it runs.", lease, func(c *Coalesce) *Duration { return &c.Lease }),
 		of("max_waiters", "How many requests of this process may wait for one answer. Default: 0, which means 1024; -1: no bound.", waiters, func(c *Coalesce) *int { return &c.MaxWaiters }),

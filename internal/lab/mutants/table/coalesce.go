@@ -59,6 +59,20 @@ var coalesceMutants = []Mutant{
 		Nets:    []string{"guard/routes TestParse_Mistakes"},
 	},
 	{
+		Promise: "what a policy says of locks does not count for coalesce",
+		File:    "coalesce/guard.go",
+		Old:     "p.Mode, p.Fenced, p.Limit, p.Lock = guard.ModeExclusive, false, 0, nil",
+		New:     "",
+		Nets:    []string{"coalesce TestServe_Policy"},
+	},
+	{
+		Promise: "the keys of a policy are not mistaken for a user",
+		File:    "coalesce/key.go",
+		Old:     `"policy", strconv.Itoa(len(keys))`,
+		New:     `"policy"`,
+		Nets:    []string{"coalesce TestName"},
+	},
+	{
 		Promise: "the client that leaves does not end the run of all",
 		File:    "coalesce/attempt.go",
 		Old:     "if c.follows.Load() {",
