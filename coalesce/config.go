@@ -51,7 +51,8 @@ type Config struct {
 	// it, too. At least 1ms and at most an hour. When an answer could not be shared, requests run at
 	// once for as long, but at most for 2s. 0: 2s.
 	Keep time.Duration
-	// ErrorFor is the same for answers from 500 on, and for the 500 of a run that panics. Negative: they are not shared, and the next request runs. 0: 1s.
+	// ErrorFor is the same for answers from 500 on, and for the 500 of a run that panics. Negative: they
+	// are not shared, and the next request runs. 0: 1s.
 	ErrorFor time.Duration
 	// MaxAnswer is the largest body of an answer that is shared, in bytes. It counts towards the budget
 	// for bodies; see guard.SetBodyBudget. 0: 1 MiB.
