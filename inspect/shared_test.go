@@ -16,8 +16,8 @@ import (
 )
 
 // share has callers of one key in a process, until the test or end does. It returns when all but
-// one wait.
-func share(t *testing.T, ctx context.Context, locks *core.Client, key string, callers int, end <-chan struct{}, finish func()) {
+// one wait, and that one has the lock (holds is 1) or waits for another process (0).
+func share(t *testing.T, ctx context.Context, locks *core.Client, key string, callers, holds int, end <-chan struct{}, finish func()) {
 	t.Helper()
 	var all sync.WaitGroup
 	for range callers {
@@ -38,7 +38,7 @@ func share(t *testing.T, ctx context.Context, locks *core.Client, key string, ca
 	waits := func() bool {
 		for _, run := range coalesce.Runs(locks) {
 			if run.Key == key {
-				return run.Waiting == callers-1 && len(locks.Holds())+len(locks.Waits()) > 0
+				return run.Waiting == callers-1 && len(locks.Holds()) == holds && len(locks.Holds())+len(locks.Waits()) == 1
 			}
 		}
 		return false
@@ -74,8 +74,8 @@ func TestHandler_SharedRuns(t *testing.T) {
 		t.Errorf("no one shares: %s", section)
 	}
 	end, finish := context.WithCancel(context.Background())
-	share(t, request("GET /reports/{id}", "req-1"), locks, "report:<11>", 4, end.Done(), finish)
-	share(t, request("GET /reports/{id}", "req-2"), other, "report:<11>", 3, end.Done(), finish)
+	share(t, request("GET /reports/{id}", "req-1"), locks, "report:<11>", 4, 1, end.Done(), finish)
+	share(t, request("GET /reports/{id}", "req-2"), other, "report:<11>", 3, 0, end.Done(), finish)
 
 	for url, want := range map[string][]string{
 		base:                   {"report:&lt;11&gt;", `<td class="c">runs here</td>`, "GET /reports/{id}", "req-1", `<td class="n w">3</td>`},
@@ -134,7 +134,7 @@ func TestHandler_SharedRunsInABrowser(t *testing.T) {
 	page.View(browser.View{Width: 400, Height: 900, Phone: true})
 	page.Await(`document.getElementById("state").textContent === "live" && document.getElementById("runs") === null`)
 	end, finish := context.WithCancel(context.Background())
-	share(t, request("GET /reports/{id}", "01J9Z7QK3T"), locks, "reqlock:coalesce:"+strings.Repeat("0123456789abcdef", 4), 6, end.Done(), finish)
+	share(t, request("GET /reports/{id}", "01J9Z7QK3T"), locks, "reqlock:coalesce:"+strings.Repeat("0123456789abcdef", 4), 6, 1, end.Done(), finish)
 	page.Await(`(() => {
 		const cells = document.querySelector("#runs tbody tr")?.cells
 		return cells && cells[1].innerText === "runs here" && cells[2].innerText.includes("01J9Z7QK3T") && cells[4].innerText === "5"
