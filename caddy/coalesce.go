@@ -66,8 +66,6 @@ type Coalesce struct {
 	guard *coalesce.Guard
 }
 
-const everyone = "everyone"
-
 // CaddyModule returns the Caddy module information.
 func (*Coalesce) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.reqlock_coalesce", New: func() caddy.Module { return new(Coalesce) }}
@@ -112,23 +110,12 @@ func (h *Coalesce) config() (coalesce.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// parseUser returns who asks; nil: nothing says so. It refuses a text without a placeholder, since all
-// users would share by mistake.
 func parseUser(text string) (keyfuncs.Func, error) {
-	switch text {
-	case "":
-		return nil, nil
-	case everyone:
-		return coalesce.Everyone, nil
+	user, err := routes.ParseUser(text, "{http.auth.user.id}", parseKey)
+	if err == nil && text == routes.UserEveryone {
+		user = coalesce.Everyone
 	}
-	user, err := parseKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("user: %w", err)
-	}
-	if !hasPlaceholder(text) {
-		return nil, fmt.Errorf("user is %q, the same for all; want a source such as {http.auth.user.id}, or %s", text, everyone)
-	}
-	return user, nil
+	return user, err
 }
 
 // Provision makes the guard.

@@ -21,7 +21,10 @@ type Config struct {
 	// Key says what a request asks for. Requests with one key share an answer, if they have the same
 	// method, user and Vary headers. nil: the host, the path and the query.
 	Key keyfuncs.Func
-	// User says who asks, as a part of the key, such as keyfuncs.Context(userKey). Everyone is for
+	// Policy decides in place of Key, such as wasm.Plugin.Policy. Only its Keys, together, WaitTime,
+	// LeaseTime and Skip count.
+	Policy guard.PolicyFunc
+	// User says who asks, such as keyfuncs.Context(userKey). It is a part of the key. Everyone is for
 	// answers that do not depend on it. nil: requests with Authorization or Cookie get a shared answer
 	// only if it says Cache-Control: public, or if Vary has the header. Other signs of a user, such as
 	// a header that a proxy sets, need a User.
@@ -30,7 +33,7 @@ type Config struct {
 	// the key. An answer whose Vary has another one is not shared.
 	Vary []string
 	// Unsafe says why methods other than GET and HEAD may share, such as "the POST is a query". Then
-	// all do, and Key must be set, because the body is not in the default key. "": they run.
+	// all do. It needs a Key or a Policy, because the default key lacks the body. "": they run.
 	Unsafe string
 
 	// WaitTime is how long a request waits for the answer of another, at least 1ms. Then it gets 409
@@ -48,8 +51,8 @@ type Config struct {
 	// it, too. At least 1ms and at most an hour. When an answer could not be shared, requests run at
 	// once for as long, but at most for 2s. 0: 2s.
 	Keep time.Duration
-	// ErrorFor is the same for answers from 500 on, and for a 500 in place of that of a run that
-	// panics. Negative: they are not shared, and the next request runs. 0: 1s.
+	// ErrorFor is the same for answers from 500 on, and for the 500 of a run that panics. Negative: they
+	// are not shared, and the next request runs. 0: 1s.
 	ErrorFor time.Duration
 	// MaxAnswer is the largest body of an answer that is shared, in bytes. It counts towards the budget
 	// for bodies; see guard.SetBodyBudget. 0: 1 MiB.
@@ -99,7 +102,8 @@ func (c Config) Validate() error {
 	for _, name := range c.Vary {
 		refuse(name == "*" || !request.IsToken(name), "Vary has %q; use names of headers, such as Accept-Language", name)
 	}
-	refuse(c.Unsafe != "" && c.Key == nil, "Unsafe is set and Key is nil; with a body, use a key from it, such as keyfuncs.BodyHash()")
+	refuse(c.Key != nil && c.Policy != nil, "both Key and Policy are set; a policy decides on the key, so leave out one of them")
+	refuse(c.Unsafe != "" && c.Key == nil && c.Policy == nil, "Unsafe is set and Key is nil; with a body, use a key from it, such as keyfuncs.BodyHash()")
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a number of requests", c.MaxWaiters, defaultMaxWaiters)
 	refuse(c.Keep != 0 && c.Keep < time.Millisecond || c.Keep > mostKeep, "Keep is %s; use 0 for %s, or 1ms to %s", c.Keep, defaultKeep, mostKeep)
 	refuse(c.ErrorFor > 0 && c.ErrorFor < time.Millisecond || c.ErrorFor > mostKeep,

@@ -46,6 +46,34 @@ func ExampleDo() {
 	// Output: runs: 1
 }
 
+// Runs shows what callers of this process wait for together.
+func ExampleRuns() {
+	redis, err := embedded.Start() // in production, a Redis that all servers share
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer redis.Close()
+	locks, err := core.New(redis.Client(), core.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+
+	_, _, err = coalesce.Do(context.Background(), locks, "report:2026-11", coalesce.Options{}, func(context.Context) (int, error) {
+		for _, run := range coalesce.Runs(locks) {
+			fmt.Printf("%s runs, and %d callers wait\n", run.Key, run.Waiting)
+		}
+		return 7, nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("runs after the end:", len(coalesce.Runs(locks)))
+	// Output:
+	// report:2026-11 runs, and 0 callers wait
+	// runs after the end: 0
+}
+
 // An adapter gives the handler the writer of the Recorder. Those for frameworks do it as this one.
 func ExampleNew() {
 	redis, err := embedded.Start() // in production, a Redis that all servers share

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
@@ -66,9 +67,19 @@ func attemptFrom(ctx context.Context) *attempt {
 // policy decides on the attempt that the request leads to.
 func policy(r *http.Request, p *guard.Policy) (err error) {
 	a := attemptFrom(r.Context())
-	if a.name, err = a.g.cfg.name(r, a.credentials); err != nil {
+	if decide := a.g.cfg.Policy; decide != nil {
+		if err := decide(r, p); err != nil || p.Skip {
+			return err
+		}
+		p.Mode, p.Fenced, p.Limit, p.Lock = guard.ModeExclusive, false, 0, nil
+		if len(p.Keys) == 0 || slices.Contains(p.Keys, "") {
+			return nil // The inner guard refuses it.
+		}
+	}
+	if a.name, err = a.g.cfg.name(r, a.credentials, p.Keys...); err != nil {
 		return err
 	}
+	p.Keys = nil
 	for outer := a.outer; outer != nil; outer = outer.outer {
 		if outer.name == a.name {
 			p.Skip = true // The run asks for what it makes: it would wait for itself.

@@ -22,6 +22,7 @@ import (
 	"github.com/reqlock/reqlock/idempotency"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 	"github.com/reqlock/reqlock/internal/request"
+	"github.com/reqlock/reqlock/keyfuncs"
 )
 
 // A site has one handler in several processes. Each run goes on until its end is sent.
@@ -654,6 +655,7 @@ func TestConfig_Validate(t *testing.T) {
 	for says, cfg := range map[string]Config{
 		"Vary":       {Vary: []string{"*"}},
 		"Unsafe":     {Unsafe: "the POST is a query"},
+		"Policy":     {Key: keyfuncs.Path(), Policy: func(*http.Request, *guard.Policy) error { return nil }},
 		"MaxWaiters": {MaxWaiters: -2},
 		"Keep":       {Keep: 2 * time.Hour},
 		"ErrorFor":   {ErrorFor: time.Microsecond},

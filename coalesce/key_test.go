@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
@@ -53,6 +54,18 @@ func TestName(t *testing.T) {
 	c, _ := own.name(with(func(r *http.Request) { r.Method = "HEAD" }), false)
 	if a != b || a == c {
 		t.Errorf("with a Key: %q, of another host %q, for HEAD %q", a, b, c)
+	}
+	apart, _ := Config{Policy: func(*http.Request, *guard.Policy) error { return nil }}.name(base(), false, "a", "user", "bob")
+	seen[apart] = len(seen) // It has no user, and the keys of one that has.
+	decided := Config{Policy: func(*http.Request, *guard.Policy) error { return nil }, User: func(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }}
+	for _, keys := range [][]string{{"a"}, {"a", "user", "bob"}, {"auserbob"}, {"a", "b"}, {"b", "a"}, {"ab"}} {
+		for _, user := range []string{"ann", "bob", ""} {
+			name, err := decided.name(with(func(r *http.Request) { r.Header.Set("X-User", user) }), false, keys...)
+			if _, found := seen[name]; found || err != nil {
+				t.Errorf("keys %q of %q: the name is not new, %v", keys, user, err)
+			}
+			seen[name] = len(seen)
+		}
 	}
 }
 

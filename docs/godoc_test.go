@@ -133,7 +133,8 @@ func functions(p *doc.Package) []*doc.Func {
 var notCalled = map[string]string{
 	"core":        "HoldersOf LogNameOf ClientOf NameOf KeyPatternsOf OwnerOfPermit Kinds", // what reads the keys of others
 	"guard":       "Interruption ReleaseBy RouteLease SetStatus",
-	"idempotency": "ConfigOf DefaultHeaders DefaultStore New Open WithoutRoute", // the defaults, and adapters
+	"coalesce":    "Open",                                                                // adapters do
+	"idempotency": "ConfigOf DefaultHeaders DefaultStore New Open OpenWith WithoutRoute", // the defaults, and adapters
 }
 
 // The page of each function that services call shows a call. The functions of adapters for handlers

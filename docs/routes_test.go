@@ -66,6 +66,7 @@ func Example_file() {
 		token, fenced := lease.Token()
 		fmt.Fprintln(w, lease.Name(), token, fenced)
 	})
+	summary := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "sold: 7") })
 	defer locks.Close(context.Background())
 
 	file, err := httplock.FromFile(locks, "locks.yaml", routes.Options{
@@ -82,6 +83,7 @@ func Example_file() {
 	mux.Handle("GET /reports/{id}", file.Wrap(report))
 	mux.Handle("PUT /reports/{id}", file.Wrap(report))
 	mux.Handle("POST /payments", file.Wrap(charge))
+	mux.Handle("GET /summary", file.Wrap(summary))
 
 	if err := file.Check(mux); err != nil {
 		log.Fatal(err)
@@ -90,10 +92,15 @@ func Example_file() {
 	fmt.Println(answerOf(mux, post("/orders/42/pay")))
 	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodGet, "/reports/7", nil)))
 	fmt.Print(answerOf(mux, httptest.NewRequest(http.MethodPut, "/reports/7", nil)))
+	first, again := httptest.NewRecorder(), httptest.NewRecorder()
+	mux.ServeHTTP(first, httptest.NewRequest(http.MethodGet, "/summary", nil))
+	mux.ServeHTTP(again, httptest.NewRequest(http.MethodGet, "/summary", nil))
+	fmt.Printf("%s, %s, shared: %s\n", first.Body, again.Body, again.Header().Get("Reqlock-Shared"))
 	// Output:
 	// 200 paid under lock "reqlock:order:42"
 	// 200 reqlock:report:7 0 false
 	// 200 reqlock:report:7 1 true
+	// sold: 7, sold: 7, shared: 1
 }
 
 // docs/guides/config.md

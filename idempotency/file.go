@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -11,10 +12,13 @@ import (
 	"github.com/reqlock/reqlock/keyfuncs"
 )
 
-// Guards has the guards that a row of a file asks for. Each may be nil. Once goes around Lock.
+// Guards has the guards that a row of a file asks for. Each may be nil. Once or Shared goes around
+// Lock; no row has both.
 type Guards struct {
 	Lock *guard.Guard
 	Once *Guard
+	// Shared is a *coalesce.Guard, if coalesce.Open has opened the file.
+	Shared any
 }
 
 // A File is an open file of routes, without a router. The File of each adapter embeds it.
@@ -52,16 +56,32 @@ func noRoute(r *http.Request, _ *guard.Policy) error {
 	return keyfuncs.ErrNoRoute
 }
 
-// Open opens a file of routes, for adapters: their FromFile serves each request with the Guards of
-// its row. See routes.Open.
+// Open opens a file of routes, for adapters without coalesce: their FromFile serves each request with
+// the Guards of its row. It refuses a row with coalesce. See routes.Open.
 func Open(locks *core.Client, path string, opts routes.Options) (*Table, error) {
+	return OpenWith(locks, path, opts, func(row routes.Row) (any, error) {
+		if row.Shared != nil {
+			return nil, errors.New("the route has coalesce, which the adapter of this program does not know; leave it out")
+		}
+		return nil, nil
+	})
+}
+
+// OpenWith is Open for package coalesce, whose function shared builds Guards.Shared of a row.
+func OpenWith(locks *core.Client, path string, opts routes.Options, shared func(routes.Row) (any, error)) (*Table, error) {
 	unrouted, err := guard.New(locks, guard.Config{
 		Policy: noRoute, ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe,
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows, err := routes.Open(path, opts, func(row routes.Row) (Guards, error) { return guardsOf(locks, row) })
+	rows, err := routes.Open(path, opts, func(row routes.Row) (Guards, error) {
+		guards, err := guardsOf(locks, row)
+		if err == nil {
+			guards.Shared, err = shared(row)
+		}
+		return guards, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 )
 
@@ -39,6 +40,8 @@ type view struct {
 	// locks has these and those that this process holds or waits for, in the order of the page.
 	locks []lockView
 	waits []core.Wait
+	// shared has the runs of package coalesce in this process.
+	shared []sharedRun
 	// most is how many rows the longest list shows.
 	most int
 
@@ -333,6 +336,7 @@ func (h *handler) look(r *http.Request) (v *view, ok bool) {
 	holds := slices.DeleteFunc(h.locks.Holds(), func(hold core.Hold) bool { return !h.shows(hold.Key) })
 	slices.SortStableFunc(holds, func(a, b core.Hold) int { return cmp.Compare(b.Held, a.Held) })
 	v.read = addHolds(listed, holds, err != nil)
+	v.shared = sharedRuns(coalesce.Runs(h.locks), holds, v.waits, h.opts.Prefix == "")
 	all := slices.Clone(v.read)
 	if len(v.read) > defaultLimit { // all are of this process, because Redis was not read
 		v.read, more = v.read[:defaultLimit], true

@@ -1,10 +1,11 @@
-// Package routes reads a table of routes from a file: which routes take which lock, and which are
-// idempotent. Operators change it without a build.
+// Package routes reads a table of routes from a file: which routes take which lock, which are
+// idempotent, and which share the answer of one run. Operators change it without a build.
 //
 //	{
 //	  "routes": [
 //	    {"method": "POST", "pattern": "/orders/{id}/pay", "key": "order:{path.id}", "wait": "2s"},
-//	    {"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h"}}
+//	    {"method": "POST", "pattern": "/payments", "idempotency": {"scope": "{user}", "ttl": "24h"}},
+//	    {"method": "GET", "pattern": "/report", "coalesce": {"user": "everyone", "keep": "2s"}}
 //	  ]
 //	}
 //

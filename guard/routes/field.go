@@ -136,6 +136,15 @@ var method = kind[string]{schemaOf("string", map[string]any{"pattern": aMethod.S
 
 var methods = listOf(method, "a list of methods")
 
+var aHeader = regexp.MustCompile("^[!#$%&'+.^_`|~0-9A-Za-z-]+$")
+
+var headers = listOf(kind[string]{schemaOf("string", map[string]any{"pattern": aHeader.String()}), func(name string, n *Node) (string, *Error) {
+	if n.Kind != String || !aHeader.MatchString(n.Text) {
+		return "", wrongKind(name, n, "the name of a header, such as Accept-Language")
+	}
+	return n.Text, nil
+}}, "a list of headers")
+
 func listOf[V any](of kind[V], want string) kind[[]V] {
 	schema := schemaOf("array", map[string]any{"items": of.schema, "minItems": 1})
 	return kind[[]V]{schema, func(name string, n *Node) (values []V, mistake *Error) {
@@ -196,22 +205,39 @@ func whole[V int | int64](least, most int64, want string) kind[V] {
 }
 
 var (
-	duration = durationOf(0, wantDuration)
-	lease    = durationOf(leastLease, wantLease)
+	duration = durationOf(0, math.MaxInt64, wantDuration)
+	lease    = durationOf(leastLease, math.MaxInt64, wantLease)
+	patience = durationOf(time.Millisecond, math.MaxInt64, wantPatience)
+	keep     = durationOf(time.Millisecond, time.Hour, wantKeep)
 )
 
-// durationOf reads durations of at least least, and 0.
-func durationOf(least time.Duration, want string) kind[Duration] {
+// durationOf reads durations from least to most, and 0.
+func durationOf(least, most time.Duration, want string) kind[Duration] {
 	schema := map[string]any{"anyOf": []any{
 		schemaOf("string", map[string]any{"pattern": `^(0|([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`}),
 		map[string]any{"const": 0},
 	}}
 	return kind[Duration]{schema, func(name string, n *Node) (Duration, *Error) {
 		d, err := time.ParseDuration(n.Text)
-		if n.Kind != String && (n.Kind != Number || n.Text != "0") || err != nil || d < 0 || d != 0 && d < least {
+		if n.Kind != String && (n.Kind != Number || n.Text != "0") || err != nil || d < 0 || d != 0 && d < least || d > most {
 			return 0, wrongKind(name, n, want)
 		}
 		return Duration(d), nil
+	}}
+}
+
+// orOff reads durations as of does, and the number -1.
+func orOff(of kind[Duration], want string) kind[Duration] {
+	schema := map[string]any{"anyOf": []any{of.schema, map[string]any{"const": -1}}}
+	return kind[Duration]{schema, func(name string, n *Node) (Duration, *Error) {
+		if n.Kind == Number && n.Text == "-1" {
+			return -1, nil
+		}
+		d, mistake := of.read(name, n)
+		if mistake != nil {
+			mistake = wrongKind(name, n, want)
+		}
+		return d, mistake
 	}}
 }
 

@@ -16,6 +16,9 @@ const (
 	wantDuration = "a duration such as 2s or 1m30s"
 	wantLease    = "a duration of at least 1ms, or 0 to renew the lock"
 	wantLimit    = "2 or more, or 0 for a lock, which lets one in at a time"
+	wantPatience = "a duration of at least 1ms, or 0 for 30s"
+	wantKeep     = "a duration from 1ms to 1h, or 0 for 2s"
+	wantErrorFor = "a duration from 1ms to 1h, 0 for 1s, or -1 to share no errors"
 	wantWaiters  = "a number, -1 for no bound, or 0 for 1024"
 )
 
@@ -71,6 +74,23 @@ func ParseScope(scope, example string, parse func(template string) (keyfuncs.Fun
 	}
 	if !strings.Contains(scope, "{") {
 		return nil, fmt.Errorf("scope is %q, the same for all callers; want a source such as %s, or %s", scope, example, ScopeGlobal)
+	}
+	return fn, nil
+}
+
+// ParseUser returns the user of a file: a template, which parse reads. It is nil for UserEveryone, and
+// for "": nothing says who asks. It refuses a text without a source, since all users would share by
+// mistake. example is a source that names the caller.
+func ParseUser(user, example string, parse func(template string) (keyfuncs.Func, error)) (keyfuncs.Func, error) {
+	if user == "" || user == UserEveryone {
+		return nil, nil
+	}
+	fn, err := parse(user)
+	if err != nil {
+		return nil, fmt.Errorf("user: %w", err)
+	}
+	if !strings.Contains(user, "{") {
+		return nil, fmt.Errorf("user is %q, the same for all; want a source such as %s, or %s", user, example, UserEveryone)
 	}
 	return fn, nil
 }

@@ -169,6 +169,13 @@ func (t *Routes[S]) add(next *generation[S], row Row) error {
 		}
 		row.Guard.Policy = plugin.Policy
 	}
+	if shared := row.Shared; shared != nil && shared.Plugin != "" {
+		plugin, err := t.plugin(next, t.pluginPath(shared.Plugin))
+		if err != nil {
+			return err
+		}
+		shared.Policy = plugin.Policy
+	}
 	built, err := t.build(row)
 	if err != nil {
 		return err

@@ -357,6 +357,37 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
+// A plugin of coalesce is opened and closed as that of a lock, and one that both name is one.
+func TestOpen_PluginOfCoalesce(t *testing.T) {
+	t.Parallel()
+	f := newFile(t, `{"routes": [{"pattern": "/a", "coalesce": {"plugin": "a.wasm"}}, {"pattern": "/b", "plugin": "a.wasm", "coalesce": {"plugin": "b.wasm"}}]}`)
+	decides := 0
+	table, err := routes.Open(f.path, routes.Options{Logger: slog.New(slog.DiscardHandler), OpenPlugin: f.openPlugin}, func(row routes.Row) (string, error) {
+		if row.Shared.Policy != nil {
+			decides++
+		}
+		return row.Shared.Plugin, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := found(table, "GET", "/a"), found(table, "GET", "/b"); a != "a.wasm" || b != "b.wasm" || decides != 2 || f.eventText() != "open a.wasm, open b.wasm" {
+		t.Errorf("rows of %s and %s, %d of them decide: %s", a, b, decides, f.eventText())
+	}
+	f.put("{\"routes\": [\n{\"pattern\": \"/a\", \"coalesce\": {\"plugin\": \"missing.wasm\"}}]}")
+	if err := table.Reload(); err == nil || !strings.Contains(err.Error(), "locks.json:2:1: no plugin at ") {
+		t.Errorf("a missing plugin: %v", err)
+	}
+	f.put(`{"routes": [{"pattern": "/b", "coalesce": {"plugin": "b.wasm"}}]}`)
+	if err := table.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the plugin that no row names is closed", func() bool { return f.eventText() == "open a.wasm, open b.wasm, close a.wasm" })
+	if err := table.Close(t.Context()); err != nil || !strings.HasSuffix(f.eventText(), ", close b.wasm") {
+		t.Errorf("after Close: %s, %v", f.eventText(), err)
+	}
+}
+
 // A plugin that two versions have named, and a third one has not, stays open for a request of the
 // first.
 func TestPlugins_OfTwoVersionsBefore(t *testing.T) {

@@ -37,7 +37,9 @@ const inJSON = `{
 		 "methods": ["POST"], "header": "X-Key", "optional": true, "strict": true, "key_uuid": true, "wait": "1s", "max_request_body": 10, "max_response_body": 20,
 		 "route": "payments.create"}},
 		{"pattern": "/exports", "key": "export", "limit": 5, "wait": "1s"},
-		{"pattern": "/policy", "plugin": "policy.wasm"}
+		{"pattern": "/policy", "plugin": "policy.wasm"},
+		{"pattern": "/search/{index}", "coalesce": {"key": "{path.index}:{header.X-Query}", "user": "{user}", "vary": ["Accept-Language"], "unsafe": "a query",
+		 "wait": "5s", "lease": "1m", "max_waiters": -1, "keep": "10s", "error_for": -1, "max_answer": 10, "limit": 2, "unmarked": true, "fail_open": true}}
 	]
 }
 `
@@ -71,6 +73,9 @@ routes:
     wait: 1s
   - pattern: /policy
     plugin: policy.wasm
+  - pattern: /search/{index}
+    coalesce: {key: "{path.index}:{header.X-Query}", user: "{user}", vary: [Accept-Language], unsafe: a query, wait: 5s, lease: 1m, max_waiters: -1,
+      keep: 10s, error_for: -1, max_answer: 10, limit: 2, unmarked: true, fail_open: true}
 `
 
 func options(format routes.Format) routes.Options {
@@ -92,8 +97,8 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(rows) != 5 {
-				t.Fatalf("%d rows, want 5", len(rows))
+			if len(rows) != 6 {
+				t.Fatalf("%d rows, want 6", len(rows))
 			}
 			checkLock(t, rows[0])
 			if keys := rows[1].Keys; len(keys) != 2 || keys[1] != "a:{path.to}" || len(rows[1].Guard.Keys) != 2 || rows[1].Once != nil {
@@ -106,6 +111,7 @@ func TestParse(t *testing.T) {
 			if rows[4].Plugin != "policy.wasm" || rows[4].Guard == nil || rows[4].Guard.Limit != 0 {
 				t.Errorf("the fifth row is %+v", rows[4])
 			}
+			checkShared(t, rows[5])
 		})
 	}
 }
@@ -135,6 +141,42 @@ func checkOnce(t *testing.T, row routes.Row) {
 	got := fmt.Sprintln(scope, err, o.TTL, o.OnUnknown, o.Methods, o.Header, o.Optional, o.Strict, o.KeyUUID, o.Wait, o.MaxRequestBody, o.MaxResponseBody, o.Idempotency.Route)
 	if want := "anna <nil> 24h0m0s refuse [POST] X-Key true true true 1s 10 20 payments.create\n"; got != want {
 		t.Errorf("idempotency is %s, want %s", got, want)
+	}
+}
+
+func checkShared(t *testing.T, row routes.Row) {
+	t.Helper()
+	c := row.Shared
+	if row.Guard != nil || row.Once != nil || c == nil {
+		t.Fatalf("the sixth row is %+v", row)
+	}
+	r := httptest.NewRequest("POST", "/", nil)
+	r.Pattern = "/search/{index}"
+	r.SetPathValue("index", "books")
+	r.Header.Set("X-Query", "go")
+	key, err := c.KeyOf(r)
+	user, err2 := c.UserOf(r)
+	got := fmt.Sprintln(key, err, user, err2, c.Vary, c.Unsafe, c.Wait, c.Lease, c.MaxWaiters, c.Keep, c.ErrorFor < 0, c.MaxAnswer, c.Limit, c.Unmarked, c.FailOpen)
+	if want := "books:go <nil> anna <nil> [Accept-Language] a query 5s 1m0s -1 10s true 10 2 true true\n"; got != want {
+		t.Errorf("coalesce is %s, want %s", got, want)
+	}
+}
+
+// Without a key and a user, and with everyone, a row has no functions for them. A key beside coalesce is
+// that of the lock of the run.
+func TestParse_DefaultsOfCoalesce(t *testing.T) {
+	t.Parallel()
+	for src, locked := range map[string]bool{
+		`"coalesce": {}`:                                    false,
+		`"coalesce": {"user": "everyone"}`:                  false,
+		`"key": "k", "coalesce": {"keep": 0}`:               true,
+		`"method": "HEAD", "coalesce": {"error_for": "1h"}`: false,
+		`"method": "POST", "coalesce": {"key": "k", "unsafe": "a query"}, "plugin": "p"`: true,
+	} {
+		rows, err := routes.Parse("locks.json", []byte(route(src)), options(nil))
+		if err != nil || rows[0].Shared == nil || rows[0].Shared.UserOf != nil || (rows[0].Shared.KeyOf != nil) != (rows[0].Shared.Unsafe != "") || (rows[0].Guard != nil) != locked {
+			t.Errorf("%s: %v, %+v", src, err, rows)
+		}
 	}
 }
 
@@ -184,7 +226,7 @@ func TestParse_Mistakes(t *testing.T) {
 		`{"routes": {}}`:                              `1:12: routes is an object; want a list of routes`,
 		`{"routes": ["/x"]}`:                          `1:13: a route is "/x"; want an object`,
 		route(`"key": "k"`, ""):                       `1:13: a route lacks pattern`,
-		route(``):                                     `1:13: the route has neither key nor keys nor plugin nor idempotency`,
+		route(``):                                     `1:13: the route has neither key nor keys nor plugin nor idempotency nor coalesce`,
 		route(`"keys": []`):                           `1:49: keys is a list; want a list of texts`,
 		route(`"keys": ["a", 1]`):                     `1:55: keys is 1; want a text`,
 		route(`"key": "k", "key": "l"`):               `1:53: key is given twice, first in line 1; remove one`,
@@ -229,6 +271,28 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"idempotency": {"scope": "{nobody}"}`):               `scope: reqlock: keyfuncs: Template("{nobody}"): column 2: no source "nobody"`,
 		route(`"idempotency": {"scope": "global", "methods": "P"}`): `methods is "P"; want a list of methods`,
 
+		route(`"coalesce": "1s"`):                                                                            `1:53: coalesce is "1s"; want an object`,
+		route(`"coalesce": {"keeps": "2s"}`):                                                                 `1:54: coalesce has no field "keeps"; want keep`,
+		route(`"coalesce": {"keep": "2h"}`):                                                                  `1:62: keep is "2h"; want a duration from 1ms to 1h, or 0 for 2s`,
+		route(`"coalesce": {"keep": "1us"}`):                                                                 `keep is "1us"; want a duration from 1ms`,
+		route(`"coalesce": {"keep": -1}`):                                                                    `keep is -1; want a duration from 1ms`,
+		route(`"coalesce": {"error_for": "-1s"}`):                                                            `1:67: error_for is "-1s"; want a duration from 1ms to 1h, 0 for 1s, or -1 to share no errors`,
+		route(`"coalesce": {"error_for": "-1"}`):                                                             `error_for is "-1"; want a duration from 1ms`,
+		route(`"coalesce": {"wait": "1us"}`):                                                                 `wait is "1us"; want a duration of at least 1ms, or 0 for 30s`,
+		route(`"coalesce": {"lease": 5}`):                                                                    `lease is 5; want a duration of at least 1ms`,
+		route(`"coalesce": {"max_answer": "1MB"}`):                                                           `max_answer is "1MB"; want a number of bytes`,
+		route(`"coalesce": {"limit": -1}`):                                                                   `limit is -1; want a number, or 0 for no bound`,
+		route(`"coalesce": {"vary": ["*"]}`):                                                                 `1:63: vary is "*"; want the name of a header, such as Accept-Language`,
+		route(`"coalesce": {"vary": "Origin"}`):                                                              `vary is "Origin"; want a list of headers`,
+		route(`"coalesce": {"max_hold": "1s"}`):                                                              `coalesce has no field "max_hold"; want one of key, plugin, user, vary`,
+		route(`"coalesce": {"user": "alice"}`):                                                               `1:53: user is "alice", the same for all; want a source such as {user}, or everyone`,
+		route(`"coalesce": {"user": "{nobody}"}`):                                                            `user: reqlock: keyfuncs: Template("{nobody}"): column 2: no source "nobody"`,
+		route(`"coalesce": {"key": "{path.no}"}`):                                                            `key: reqlock: keyfuncs: Template("{path.no}"): column 2: the pattern /orders/{id} has no wildcard "no"`,
+		route(`"coalesce": {"unsafe": "a query"}`):                                                           `1:53: unsafe is set, and there is no key`,
+		route(`"coalesce": {"key": "k", "plugin": "p"}`):                                                     `1:53: coalesce has both key and plugin; a plugin decides on the key`,
+		route(`"method": "POST", "coalesce": {}`):                                                            `1:71: the route's method is POST, and only GET and HEAD share; if requests may share, say why in unsafe`,
+		route(`"coalesce": {}, "idempotency": {"scope": "global"}`):                                          `1:13: the route has both idempotency and coalesce`,
+		route(`"wait": "2s", "coalesce": {}`):                                                                `put those of idempotency into idempotency, and those of coalesce into coalesce`,
 		route(`"method": "POST", "idempotency": {"scope": "global", "methods": ["PUT", "PATCH"]}`):           `1:74: methods is PUT, PATCH, and the route's method is POST; leave methods out, which means POST`,
 		`{"routes": [{"pattern": "POST /x", "key": "k"}]}`:                                                   `pattern is "POST /x"; put the method into method`,
 		`{"routes": [{"pattern": "x", "key": "k"}]}`:                                                         `pattern is "x"; want a path that begins with a slash`,
@@ -263,7 +327,7 @@ func TestParse_AllMistakes(t *testing.T) {
 		"reqlock: routes: f:3:9: wait is 2; want a duration such as 2s or 1m30s\n" +
 		"reqlock: routes: f:4:1: pattern is \"x\"; want a path that begins with a slash, such as /orders/{id}\n" +
 		"reqlock: routes: f:4:2: a route has no field \"modus\"; want one of method, pattern, key, keys, plugin, mode, fenced, limit, delegates, buffer_body, retry_after, " +
-		"pass_preflight, idempotency, wait, lease, max_hold, max_waiters, fail_open\n" +
+		"pass_preflight, idempotency, coalesce, wait, lease, max_hold, max_waiters, fail_open\n" +
 		"reqlock: routes: f:5:1: reqlock: keyfuncs: Template(\"{path.no}\"): column 2: the pattern /{id} has no wildcard \"no\"; it has id"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)

@@ -17,8 +17,9 @@ import (
 // A Row is a Route that is ready for use.
 type Row struct {
 	Route
-	Guard *guard.Config // nil: the route takes no lock
-	Once  *Once         // nil: the route is not idempotent
+	Guard  *guard.Config // nil: the route takes no lock
+	Once   *Once         // nil: the route is not idempotent
+	Shared *Shared       // nil: each request runs for itself
 }
 
 // Once is a Route's Idempotency that is ready for use. Package idempotency makes its Config of it.
@@ -30,8 +31,19 @@ type Once struct {
 	Observe      func(*http.Request, guard.Outcome)
 }
 
+// Shared is a Route's Coalesce that is ready for use. Package coalesce makes its Config of it.
+type Shared struct {
+	Coalesce
+	KeyOf        keyfuncs.Func    // nil: the host, the path and the query
+	UserOf       keyfuncs.Func    // nil: nothing says who asks, or User is UserEveryone
+	Policy       guard.PolicyFunc // nil: there is no Plugin, or Parse has not opened it
+	ErrorHandler func(http.ResponseWriter, *http.Request, error)
+	Logger       *slog.Logger
+	Observe      func(*http.Request, guard.Outcome)
+}
+
 // Parse parses a file. file names it in errors. It reports all mistakes, joined, each an *Error. It
-// opens no plugin: Row.Guard.Policy is nil for a Route with a Plugin.
+// opens no plugin: the Policy of Row.Guard and of Row.Shared is nil.
 func Parse(file string, src []byte, opts Options) ([]Row, error) {
 	format := opts.Format
 	if format == nil {
@@ -99,13 +111,16 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	if route.wrong { // more that looks wrong may follow from that
 		return row, mistakes
 	}
-	refuse(!locked && route.Idempotency == nil, route.Place, "the route has neither key nor keys nor plugin nor idempotency; want one, such as \"key\": \"order:{path.id}\"")
+	refuse(!locked && route.Idempotency == nil && route.Coalesce == nil, route.Place,
+		"the route has neither key nor keys nor plugin nor idempotency nor coalesce; want one, such as \"key\": \"order:{path.id}\"")
 	refuse(len(route.Keys) > 0 && route.Plugin != "", route.Place, "the route has both keys and a plugin; a plugin decides on the keys")
 	refuse(route.Mode != "" && len(route.Keys) == 0, route.Place, "the route has a mode, and no key that it is for")
 	refuse(route.Fenced && len(route.Keys) == 0, route.Place, "the route is fenced, and has no key that it is for")
 	refuse(route.Limit != 0 && len(route.Keys) == 0, route.Place, "the route has a limit, and no key that it is for")
 	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight), route.Place,
-		"the route has settings of a lock, and no key; put those of idempotency into idempotency")
+		"the route has settings of a lock, and no key; put those of idempotency into idempotency, and those of coalesce into coalesce")
+	refuse(route.Idempotency != nil && route.Coalesce != nil, route.Place,
+		"the route has both idempotency and coalesce; keep idempotency if a request must have its effect only once, and coalesce if it only reads")
 	if locked {
 		cfg, err := route.Guard(opts)
 		refuse(err != nil, route.Place, "%v", err)
@@ -124,7 +139,34 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 		refuse(route.Method != "" && !slices.Contains(row.Once.Methods, route.Method), route.Idempotency.Place,
 			"methods is %s, and the route's method is %s; leave methods out, which means %s", strings.Join(row.Once.Methods, ", "), route.Method, route.Method)
 	}
+	if route.Coalesce != nil {
+		shared, wrong := route.Coalesce.ready(route, opts)
+		row.Shared, mistakes = shared, append(mistakes, wrong...)
+	}
 	return row, mistakes
+}
+
+// ready returns the Shared of a route.
+func (c *Coalesce) ready(route Route, opts Options) (shared *Shared, mistakes []*Error) {
+	shared = &Shared{Coalesce: *c, ErrorHandler: opts.ErrorHandler, Logger: opts.Logger, Observe: opts.Observe}
+	refuse := func(wrong bool, format string, args ...any) {
+		if wrong {
+			mistakes = append(mistakes, errorAt(c.Place, format, args...))
+		}
+	}
+	parse := func(text string) (keyfuncs.Func, error) { return template(text, route.Pattern, opts.Sources) }
+	var err error
+	if c.Key != "" {
+		shared.KeyOf, err = parse(c.Key)
+		refuse(err != nil, "key: %v", err)
+	}
+	shared.UserOf, err = ParseUser(c.User, "{user}", parse)
+	refuse(err != nil, "%v", err)
+	refuse(c.Key != "" && c.Plugin != "", "coalesce has both key and plugin; a plugin decides on the key")
+	refuse(c.Unsafe != "" && c.Key == "" && c.Plugin == "", "unsafe is set, and there is no key; with a body, the answer depends on more than the URL")
+	refuse(c.Unsafe == "" && route.Method != "" && route.Method != http.MethodGet && route.Method != http.MethodHead,
+		"the route's method is %s, and only GET and HEAD share; if requests may share, say why in unsafe", route.Method)
+	return shared, mistakes
 }
 
 // template parses a text with sources, those of Options.Sources among them. {path.NAME} must be a

@@ -9,6 +9,7 @@ func Schema() ([]byte, error) {
 	schema["$defs"] = map[string]any{
 		"route":       objectSchema("How the requests of a route are guarded", routeFields),
 		"idempotency": objectSchema("How the requests of a route are idempotent", idempotencyFields),
+		"coalesce":    objectSchema("Which requests of a route share the answer of one run", coalesceFields),
 	}
 	text, err := json.MarshalIndent(schema, "", "  ")
 	return append(text, '\n'), err

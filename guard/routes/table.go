@@ -8,8 +8,9 @@ type Table struct {
 }
 
 // A Route is one row: how the requests of a route are guarded. They take a lock if it has Keys or a
-// Plugin, and are idempotent if it has Idempotency, around the lock if it has both: a replay takes
-// no lock. docs/guides/config.md describes the fields.
+// Plugin, are idempotent if it has Idempotency, and share the answer of one run if it has Coalesce.
+// The last two are around the lock: a replay and a shared answer take none. docs/guides/config.md
+// describes the fields.
 type Route struct {
 	Place `json:"-"`
 	wrong bool // A field has a mistake.
@@ -29,6 +30,7 @@ type Route struct {
 	RetryAfter    Duration     `json:"retry_after,omitempty"`
 	PassPreflight bool         `json:"pass_preflight,omitempty"`
 	Idempotency   *Idempotency `json:"idempotency,omitempty"`
+	Coalesce      *Coalesce    `json:"coalesce,omitempty"`
 }
 
 // Lock is how requests wait for a lock and hold it. The fields mean what those of guard.Config do.
@@ -61,6 +63,30 @@ type Idempotency struct {
 	MaxResponseBody int64  `json:"max_response_body,omitempty"`
 }
 
+// Coalesce says which requests share the answer of one run. The fields mean what those of
+// coalesce.Config do.
+type Coalesce struct {
+	Place `json:"-"`
+
+	Key        string   `json:"key,omitempty"` // a template; "": the host, the path and the query
+	Plugin     string   `json:"plugin,omitempty"`
+	User       string   `json:"user,omitempty"` // a template, or "everyone"
+	Vary       []string `json:"vary,omitempty"`
+	Unsafe     string   `json:"unsafe,omitempty"`
+	Wait       Duration `json:"wait,omitempty"`
+	Lease      Duration `json:"lease,omitempty"`
+	MaxWaiters int      `json:"max_waiters,omitempty"`
+	Keep       Duration `json:"keep,omitempty"`
+	ErrorFor   Duration `json:"error_for,omitempty"` // negative: errors are not shared
+	MaxAnswer  int64    `json:"max_answer,omitempty"`
+	Limit      int      `json:"limit,omitempty"`
+	Unmarked   bool     `json:"unmarked,omitempty"`
+	FailOpen   bool     `json:"fail_open,omitempty"`
+}
+
+// UserEveryone is the User of requests whose answers do not depend on who asks.
+const UserEveryone = "everyone"
+
 // ScopeGlobal is the Scope of callers that share their keys.
 const ScopeGlobal = "global"
 
@@ -91,6 +117,8 @@ var (
 		of("pass_preflight", "Run the handler of a CORS preflight without a lock.", boolean, func(r *Route) *bool { return &r.PassPreflight }),
 		{name: "idempotency", about: "Run each request once for its idempotency key, and repeat the answer.",
 			schema: map[string]any{"$ref": "#/$defs/idempotency"}, read: readIdempotency},
+		{name: "coalesce", about: "Run once for all requests that want the same at the same time, and give each of them the answer.",
+			schema: map[string]any{"$ref": "#/$defs/coalesce"}, read: readCoalesce},
 	}, lockFields(func(r *Route) *Lock { return &r.Lock }))
 	idempotencyFields = slices.Concat([]field[Idempotency]{
 		of("scope", "Whose keys they are: a text with sources, such as {user}, or global if all callers share their keys.", text, func(i *Idempotency) *string { return &i.Scope }).must(),
@@ -107,6 +135,24 @@ var (
 		of("max_request_body", "The largest body, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxRequestBody }),
 		of("max_response_body", "The largest answer that is recorded, in bytes. Default: 1048576.", bytesOf, func(i *Idempotency) *int64 { return &i.MaxResponseBody }),
 	}, lockFields(func(i *Idempotency) *Lock { return &i.Lock }))
+	coalesceFields = []field[Coalesce]{
+		of("key", "What a request asks for: a text with sources, such as report:{path.id}. It must name all that the answer depends on, beside the method, user and vary. Default: the host, the path and the query.",
+			text, func(c *Coalesce) *string { return &c.Key }),
+		of("plugin", "A WebAssembly plugin that decides on the key, wait and lease, in place of key. Its path is relative to this file.", text, func(c *Coalesce) *string { return &c.Plugin }),
+		of("user", "Who asks: a text with sources, such as {user}, or everyone if answers do not depend on it. Default: requests with Authorization or Cookie get a shared answer only if it says Cache-Control: public, or if vary has the header.",
+			text, func(c *Coalesce) *string { return &c.User }),
+		of("vary", "The request headers that answers depend on, such as Accept-Language. An answer whose Vary has another one is not shared.", headers, func(c *Coalesce) *[]string { return &c.Vary }),
+		of("unsafe", "Why methods other than GET and HEAD may share, such as: the POST is a query. Then all do, and key or plugin must be set. Default: they run.", text, func(c *Coalesce) *string { return &c.Unsafe }),
+		of("wait", "How long a request waits for the answer of another, at least 1ms. Default: 30s.", patience, func(c *Coalesce) *Duration { return &c.Wait }),
+		of("lease", "How long a run lasts at most, at least 1ms. Default: 0, which renews the lock for as long as it runs.", lease, func(c *Coalesce) *Duration { return &c.Lease }),
+		of("max_waiters", "How many requests of this process may wait for one answer. Default: 0, which means 1024; -1: no bound.", waiters, func(c *Coalesce) *int { return &c.MaxWaiters }),
+		of("keep", "How long requests that come after a run still get its answer, 1ms to 1h. Default: 2s.", keep, func(c *Coalesce) *Duration { return &c.Keep }),
+		of("error_for", "The same for answers from 500 on; -1: they are not shared. Default: 1s.", orOff(keep, wantErrorFor), func(c *Coalesce) *Duration { return &c.ErrorFor }),
+		of("max_answer", "The largest body of an answer that is shared, in bytes. Default: 1048576.", bytesOf, func(c *Coalesce) *int64 { return &c.MaxAnswer }),
+		of("limit", "How many requests run at a time in all processes if answers are not shared. Default: 0, no bound.", number, func(c *Coalesce) *int { return &c.Limit }),
+		of("unmarked", "Leave out the header Reqlock-Shared: 1 of shared answers.", boolean, func(c *Coalesce) *bool { return &c.Unmarked }),
+		of("fail_open", "Run each request for itself if Redis is unavailable.", boolean, func(c *Coalesce) *bool { return &c.FailOpen }),
+	}
 )
 
 func lockFields[T any](lock func(*T) *Lock) []field[T] {
@@ -158,4 +204,9 @@ func (r *Route) addKeys(n *Node, mistake *Error, keys ...string) []*Error {
 func readIdempotency(r *Route, n *Node) []*Error {
 	r.Idempotency = &Idempotency{Place: n.Place}
 	return readObject("idempotency", idempotencyFields, r.Idempotency, n)
+}
+
+func readCoalesce(r *Route, n *Node) []*Error {
+	r.Coalesce = &Coalesce{Place: n.Place}
+	return readObject("coalesce", coalesceFields, r.Coalesce, n)
 }

@@ -23,7 +23,7 @@ func TestFromFile(t *testing.T) {
 			return FromFile(locks, path, opts, WithSkipper(func(c echo.Context) bool { return c.QueryParam("skip") != "" }))
 		},
 		User: Value("user"),
-		Serve: func(file *File, pay func() string) *locktest.Server {
+		Serve: func(file *File, run func() string) *locktest.Server {
 			s.echo.Use(func(next echo.HandlerFunc) echo.HandlerFunc {
 				return func(c echo.Context) error {
 					c.Set("user", "anna")
@@ -32,7 +32,8 @@ func TestFromFile(t *testing.T) {
 			}, file.Middleware())
 			s.echo.GET("/orders/:id", answerLock)
 			s.echo.PUT("/orders/:id", answerLock)
-			s.echo.POST("/pay/:id", func(c echo.Context) error { return c.String(http.StatusCreated, pay()) })
+			s.echo.POST("/pay/:id", func(c echo.Context) error { return c.String(http.StatusCreated, run()) })
+			s.echo.GET("/reports/:id", func(c echo.Context) error { return c.String(http.StatusOK, run()) })
 			return s.Server
 		},
 		Check: func(file *File) error { return file.Check(s.echo) },

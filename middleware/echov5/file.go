@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/labstack/echo/v5"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
@@ -22,7 +23,7 @@ type File struct {
 // options are those of New.
 func FromFile(locks *core.Client, path string, opts routes.Options, options ...Option) (*File, error) {
 	wrap := newWrapper(options, &opts.ErrorHandler)
-	table, err := idempotency.Open(locks, path, opts)
+	table, err := coalesce.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -39,14 +40,19 @@ func (f *File) Middleware() echo.MiddlewareFunc {
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.Echo()) })
 		found := f.table.Serve(r, func(guards idempotency.Guards) {
+			shared, _ := guards.Shared.(*coalesce.Guard)
 			c.SetRequest(r)
+			inner := next
+			if guards.Lock != nil && (guards.Once != nil || shared != nil) {
+				inner = f.wrap.around(underLock(guards.Lock))(next) // It answers its own refusals, so that they are answers of the run.
+			}
 			switch {
-			case guards.Once == nil:
+			case guards.Once != nil:
+				err = runOnce(guards.Once)(c, r, inner)
+			case shared != nil:
+				err = recording(shared.Serve)(c, r, inner)
+			default:
 				err = underLock(guards.Lock)(c, r, next)
-			case guards.Lock == nil:
-				err = runOnce(guards.Once)(c, r, next)
-			default: // the lock answers its own refusals, so that they are answers of the run
-				err = runOnce(guards.Once)(c, r, f.wrap.around(underLock(guards.Lock))(next))
 			}
 		})
 		if !found {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
@@ -21,7 +22,7 @@ type File struct {
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
 func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
-	table, err := idempotency.Open(locks, path, opts)
+	table, err := coalesce.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -38,13 +39,18 @@ func (f *File) Middleware() fiber.Handler {
 		}
 		f.table.CheckOnce(func() func(routes.Route) bool { return listed(c.App()) })
 		found := f.table.Serve(r, func(guards idempotency.Guards) {
+			shared, _ := guards.Shared.(*coalesce.Guard)
+			next := fiber.Ctx.Next
+			if guards.Lock != nil && (guards.Once != nil || shared != nil) {
+				next = around(underLock(guards.Lock, next))
+			}
 			switch {
-			case guards.Once == nil:
-				err = underLock(guards.Lock, fiber.Ctx.Next)(c, w, r)
-			case guards.Lock == nil:
-				err = runOnce(guards.Once, fiber.Ctx.Next)(c, w, r)
+			case guards.Once != nil:
+				err = runOnce(guards.Once, next)(c, w, r)
+			case shared != nil:
+				err = runForAll(shared, next)(c, w, r)
 			default:
-				err = runOnce(guards.Once, around(underLock(guards.Lock, fiber.Ctx.Next)))(c, w, r)
+				err = underLock(guards.Lock, next)(c, w, r)
 			}
 		})
 		if !found {

@@ -20,7 +20,7 @@ func TestFromFile(t *testing.T) {
 	locktest.FileTest[*fiberlock.File]{
 		Open: fiberlock.FromFile,
 		User: fiberlock.Value("user"),
-		Serve: func(file *fiberlock.File, pay func() string) *locktest.Server {
+		Serve: func(file *fiberlock.File, run func() string) *locktest.Server {
 			return newServer(t, func(app *fiber.App) {
 				routed = app
 				app.Use(func(c fiber.Ctx) error {
@@ -29,7 +29,8 @@ func TestFromFile(t *testing.T) {
 				})
 				app.Get("/orders/:id", file.Middleware(), answerLock)
 				app.Put("/orders/:id", file.Middleware(), answerLock)
-				app.Post("/pay/:id", file.Middleware(), func(c fiber.Ctx) error { return c.Status(201).SendString(pay()) })
+				app.Post("/pay/:id", file.Middleware(), func(c fiber.Ctx) error { return c.Status(201).SendString(run()) })
+				app.Get("/reports/:id", file.Middleware(), func(c fiber.Ctx) error { return c.SendString(run()) })
 				app.Use("/used", file.Middleware())
 				app.Get("/used/orders", answerLock)
 				app.Group("/group", file.Middleware()).Get("/orders", answerLock)

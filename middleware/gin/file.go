@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
@@ -17,7 +18,7 @@ type File struct {
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
 func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
-	table, err := idempotency.Open(locks, path, opts)
+	table, err := coalesce.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -29,13 +30,18 @@ func FromFile(locks *core.Client, path string, opts routes.Options) (*File, erro
 func (f *File) Middleware() gin.HandlerFunc {
 	return around(func(c *gin.Context, r *http.Request, next chain) (ran bool) {
 		found := f.table.Serve(r, func(guards idempotency.Guards) {
+			shared, _ := guards.Shared.(*coalesce.Guard)
+			inner := next
+			if guards.Lock != nil {
+				inner = func(c *gin.Context, r *http.Request) bool { return underLock(guards.Lock)(c, r, next) }
+			}
 			switch {
-			case guards.Once == nil:
-				ran = underLock(guards.Lock)(c, r, next)
-			case guards.Lock == nil:
-				ran = runOnce(guards.Once)(c, r, next)
+			case guards.Once != nil:
+				ran = runOnce(guards.Once)(c, r, inner)
+			case shared != nil:
+				ran = runForAll(shared)(c, r, inner)
 			default:
-				ran = runOnce(guards.Once)(c, r, func(c *gin.Context, r *http.Request) bool { return underLock(guards.Lock)(c, r, next) })
+				ran = inner(c, r)
 			}
 		})
 		if !found {

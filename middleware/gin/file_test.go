@@ -14,11 +14,12 @@ func TestFromFile(t *testing.T) {
 	locktest.FileTest[*File]{
 		Open: FromFile,
 		User: Value("user"),
-		Serve: func(file *File, pay func() string) *locktest.Server {
+		Serve: func(file *File, run func() string) *locktest.Server {
 			s.engine.Use(func(c *gin.Context) { c.Set("user", "anna") }, file.Middleware())
 			s.engine.GET("/orders/:id", answerLock)
 			s.engine.PUT("/orders/:id", answerLock)
-			s.engine.POST("/pay/:id", func(c *gin.Context) { c.String(http.StatusCreated, pay()) })
+			s.engine.POST("/pay/:id", func(c *gin.Context) { c.String(http.StatusCreated, run()) })
+			s.engine.GET("/reports/:id", func(c *gin.Context) { c.String(http.StatusOK, run()) })
 			return s.Server
 		},
 		Check: func(file *File) error { return file.Check(s.engine) },

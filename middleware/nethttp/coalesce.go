@@ -15,7 +15,12 @@ func Coalesce(locks *core.Client, cfg coalesce.Config) func(http.Handler) http.H
 	if err != nil {
 		panic(err)
 	}
-	return around(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	return around(runForAll(g))
+}
+
+// runForAll serves requests that want the same with one run.
+func runForAll(g *coalesce.Guard) server {
+	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		g.Serve(w, r, func(r *http.Request, rec *coalesce.Recorder) { next.ServeHTTP(rec.Wrap(w), r) })
-	})
+	}
 }

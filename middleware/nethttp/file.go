@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/reqlock/reqlock/coalesce"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard/routes"
 	"github.com/reqlock/reqlock/idempotency"
@@ -17,7 +18,7 @@ type File struct {
 
 // FromFile reads a table of routes from a file, such as locks.json. It fails on any mistake in it.
 func FromFile(locks *core.Client, path string, opts routes.Options) (*File, error) {
-	table, err := idempotency.Open(locks, path, opts)
+	table, err := coalesce.Open(locks, path, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -35,13 +36,17 @@ func (f *File) Wrap(next http.Handler) http.Handler {
 
 func (f *File) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	found, err := f.table.ServeHandler(r, func(guards idempotency.Guards) {
+		shared, _ := guards.Shared.(*coalesce.Guard)
+		if guards.Lock != nil && (guards.Once != nil || shared != nil) {
+			next = around(underLock(guards.Lock))(next)
+		}
 		switch {
-		case guards.Once == nil:
-			underLock(guards.Lock)(w, r, next)
-		case guards.Lock == nil:
+		case guards.Once != nil:
 			runOnce(guards.Once)(w, r, next)
+		case shared != nil:
+			runForAll(shared)(w, r, next)
 		default:
-			runOnce(guards.Once)(w, r, around(underLock(guards.Lock))(next))
+			underLock(guards.Lock)(w, r, next)
 		}
 	})
 	switch {

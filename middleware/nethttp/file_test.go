@@ -108,6 +108,38 @@ func TestFromFile(t *testing.T) {
 	}
 }
 
+// The file is served as by the other adapters.
+func TestFromFile_Coalesce(t *testing.T) {
+	t.Parallel()
+	mux := http.NewServeMux()
+	locktest.FileTest[*File]{
+		Open: FromFile,
+		User: func(*http.Request) (string, error) { return "anna", nil },
+		Serve: func(file *File, run func() string) *locktest.Server {
+			order := func(w http.ResponseWriter, r *http.Request) {
+				name := "no lock"
+				if lease, ok := guard.LeaseFrom(r.Context()); ok {
+					name = lease.Name()
+				}
+				fmt.Fprint(w, name)
+			}
+			for pattern, handle := range map[string]http.HandlerFunc{
+				"GET /orders/{id}":  order,
+				"PUT /orders/{id}":  order,
+				"GET /reports/{id}": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, run()) },
+				"POST /pay/{id}": func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusCreated)
+					fmt.Fprint(w, run())
+				},
+			} {
+				mux.Handle(pattern, file.Wrap(handle))
+			}
+			return locktest.NewServer(t, mux)
+		},
+		Check: func(file *File) error { return file.Check(mux) },
+	}.Run(t)
+}
+
 // routed serves a file of one row, POST pattern with the key k, whose route mount adds to a router.
 // It returns the log as well.
 func routed(t *testing.T, pattern string, mount func(file *File, lock http.Handler) http.Handler) (*locktest.Server, *File, *bytes.Buffer) {

@@ -27,8 +27,9 @@ type FileTest[F File] struct {
 	// User reads the user, which is anna in all requests.
 	User keyfuncs.Func
 	// Serve serves GET and PUT /orders/:id, whose handler writes the name of its lock or "no lock",
-	// and POST /pay/:id, which answers 201 with what pay returns. All have the middleware of the file.
-	Serve func(file F, pay func() string) *Server
+	// POST /pay/:id, which answers 201 with what run returns, and GET /reports/:id, which answers 200
+	// with that. All have the middleware of the file.
+	Serve func(file F, run func() string) *Server
 	// Check is File.Check, with the router of Serve.
 	Check func(file F) error
 	// Also tests more, while the lock reqlock:order:1 is held. It may be nil.
@@ -62,7 +63,7 @@ func (test FileTest[F]) Run(t *testing.T) {
 		}
 	})
 	runs := 0
-	s := test.Serve(file, func() string { runs++; return fmt.Sprint("payment ", runs) })
+	s := test.Serve(file, func() string { runs++; return fmt.Sprint("run ", runs) })
 
 	MustHold(t, locks, "reqlock:order:1")
 	MustHold(t, locks, "reqlock:pay:1")
@@ -82,9 +83,25 @@ func (test FileTest[F]) Run(t *testing.T) {
 	}
 	first := s.PostWithKey("/pay/2", "k")
 	MustHold(t, locks, "reqlock:pay:2")
-	if again := s.PostWithKey("/pay/2", "k"); first.Body != "payment 1" || again.Body != first.Body || !again.Replayed() {
+	if again := s.PostWithKey("/pay/2", "k"); first.Body != "run 1" || again.Body != first.Body || !again.Replayed() {
 		t.Errorf("payment %v, then %v with the lock held, want a replay", first, again)
 	}
+
+	for range 2 {
+		s.Want("GET", "/reports/2", 200, "run ")
+	}
+	if runs != 3 {
+		t.Errorf("%d runs, want 3: nothing is shared yet", runs)
+	}
+	write(`{"routes": [
+		{"method": "GET", "pattern": "/orders/{id}", "coalesce": {}},
+		{"method": "POST", "pattern": "/pay/{id}", "key": "pay:{path.id}"},
+		{"pattern": "/reports/:id", "key": "report:{path.id}", "coalesce": {"key": "{path.id}", "user": "{user}", "vary": ["Accept-Language"], "keep": "1h"}}
+	]}`)
+	if err := file.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	test.shares(t, s, locks)
 
 	if err := test.Check(file); err != nil {
 		t.Error(err)
@@ -96,5 +113,31 @@ func (test FileTest[F]) Run(t *testing.T) {
 	s.Want("GET", "/orders/1", 200, "no lock")
 	if err := test.Check(file); err == nil || !strings.Contains(err.Error(), `locks.json:1:13: the program has no route "/order/:id"`) {
 		t.Errorf("Check of a wrong pattern: %v", err)
+	}
+}
+
+// shares tests a row with coalesce. The run has the lock of the row, and a shared answer takes none.
+func (test FileTest[F]) shares(t *testing.T, s *Server, locks *core.Client) {
+	t.Helper()
+	report := func(id, language string) Answer {
+		r := s.NewRequest("GET", "/reports/"+id, "")
+		r.Header.Set("Accept-Language", language)
+		return s.Do(r)
+	}
+	shared := func(a Answer) bool { return a.Header.Get("Reqlock-Shared") == "1" }
+	first := report("2", "en")
+	MustHold(t, locks, "reqlock:report:2")
+	if again := report("2", "en"); first.Status != 200 || shared(first) || again.Status != 200 || again.Body != first.Body || !shared(again) {
+		t.Errorf("report %v, then %v with the lock held, want the shared answer", first, again)
+	}
+	if other := report("2", "de"); other.Status != 409 || shared(other) {
+		t.Errorf("in another language with the lock held: %v, want 409", other)
+	}
+	if other := report("3", "en"); other.Status != 200 || other.Body == first.Body || shared(other) {
+		t.Errorf("another report: %v, want a run", other)
+	}
+	first, again := s.Do(s.NewRequest("GET", "/orders/7", "")), s.Do(s.NewRequest("GET", "/orders/7", ""))
+	if first.Status != 200 || shared(first) || again.Body != first.Body || !shared(again) {
+		t.Errorf("without a lock: %v, then %v, want the shared answer", first, again)
 	}
 }

@@ -526,8 +526,8 @@ var httpMutants = []Mutant{
 	{
 		Promise: "in a file, idempotency is around the lock",
 		File:    "middleware/nethttp/file.go",
-		Old:     "runOnce(guards.Once)(w, r, around(underLock(guards.Lock))(next))",
-		New:     "underLock(guards.Lock)(w, r, around(runOnce(guards.Once))(next))",
+		Old:     "next = around(underLock(guards.Lock))(next)",
+		New:     "underLock(guards.Lock)(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runOnce(guards.Once)(w, r, next) })); return",
 		Nets:    []string{"middleware/nethttp TestFromFile"},
 	},
 	{
