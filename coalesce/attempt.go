@@ -205,7 +205,7 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 		if done.because == "" {
 			spare, _ = a.seal(&answer{because: becauseTooLarge})
 		}
-		released := a.lease.ReleaseWithSpare(ctx, record, spare, ttl)
+		released := a.lease.ReleaseRecord(ctx, core.Record{Value: record, Spare: spare, TTL: ttl})
 		if done.because != "" {
 			return errors.Join(&NotShared{done.because}, released)
 		}

@@ -143,7 +143,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, answer lua.Answer, left cla
 	e := w.entry
 	now := time.Now()
 	h, lease := w.newHold(wire, left, clock.MomentOf(now))
-	h.token = answer.Token
+	h.token, h.renews = answer.Token, answer.Renews
 	why := w.ended()
 	e.open()
 	at := e.engine().at(now)
