@@ -921,7 +921,7 @@ var scriptMutants = []Mutant{
 		File:    scripts + "once_release.lua",
 		Old:     "if freed and by[3] and",
 		New:     "if false and",
-		Nets:    []string{"core/internal/lua TestOnceRelease_Pause", "core TestOnce_Postpone", "world once/stale"},
+		Nets:    []string{"core/internal/lua TestOnceRelease_Pause", "core TestOnce_Postpone", "coalesce TestServe_StaleAndFailed", "world once/stale"},
 		Report:  "a renewal is put off until",
 	},
 	{
