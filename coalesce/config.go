@@ -41,25 +41,24 @@ type Config struct {
 	// watchdog renews the lease while the run lasts. A killed process then keeps others waiting for
 	// core.Options.WatchdogTimeout.
 	LeaseTime time.Duration
-	// MaxWaiters is how many requests of this process may wait for one answer; the next one gets 503
+	// MaxWaiters is how many requests of this process may wait for one answer. The next one gets 503
 	// queue-full. 0: 1024; -1: no bound.
 	MaxWaiters int
 	// Keep is how long an answer is in Redis when the run has ended. Requests that come meanwhile get
 	// it, too. At least 1ms and at most an hour. When an answer could not be shared, requests run at
 	// once for as long, but at most for 2s. 0: 2s.
 	Keep time.Duration
-	// Stale is how much longer an answer is in Redis when Keep is over. The first request that comes
-	// meanwhile runs, in all processes, and its client waits for the new answer: a handler is not run in
-	// the background, because the contexts of frameworks end with their requests. The others get the old
-	// answer at once, until the new one is there. If the run gives an answer from 500 on, or one that is
-	// not shared, its client gets that, and the others get the old answer to its end; the next request
-	// runs after ErrorFor, or when an answer was not shared, after Keep, at most 2s. With Stale, shared
-	// answers have the header Age, by the clocks of the processes. It needs a Keep. At least 1ms and at
-	// most an hour. 0: requests wait for the new answer.
-	Stale time.Duration
-	// ErrorFor is the same as Keep for answers from 500 on, and for a 500 in place of that of a run that
-	// panics. Negative: they are not shared, and the next request runs. 0: 1s.
+	// ErrorFor is the same for answers from 500 on. A run that panics is a 500 for the others. Negative:
+	// they are not shared, and the next request runs. 0: 1s.
 	ErrorFor time.Duration
+	// Stale is how long an answer is stale after Keep. The first request that comes meanwhile runs, in all
+	// processes, and its client waits for the new answer: nothing runs in the background, because the
+	// contexts of frameworks end with their requests. The others get the old answer at once, until the
+	// new one is there. If the run gives an answer from 500 on, or one that is not shared, its client gets
+	// that, and the others get the old answer to its end. The next request runs after ErrorFor, or if an
+	// answer was not shared, after Keep, at most 2s. Shared answers then have the header Age, by the
+	// clocks of the processes. It needs a Keep, is at least 1ms and at most an hour. 0: it never is.
+	Stale time.Duration
 	// MaxAnswer is the largest body of an answer that is shared, in bytes. It counts towards the budget
 	// for bodies; see guard.SetBodyBudget. 0: 1 MiB.
 	MaxAnswer int64
