@@ -329,6 +329,7 @@ func (h *Idempotent) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		wait   <duration>
 //		lease  <duration>
 //		keep   <duration>
+//		stale  <duration>
 //		error_for   <duration>|-1
 //		max_answer  <size>
 //		max_waiters <number>
@@ -357,6 +358,7 @@ func (h *Coalesce) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	options["wait"] = periodOption(&h.Wait, nil)
 	options["lease"] = durationOption(&h.Lease)
 	options["keep"] = periodOption(&h.Keep, nil)
+	options["stale"] = periodOption(&h.Stale, nil)
 	options["error_for"] = periodOption(&h.ErrorFor, map[string]caddy.Duration{"-1": -1})
 	options["max_answer"] = sizeOption(&h.MaxAnswer)
 	options["max_waiters"] = numberOption(&h.MaxWaiters, -1)

@@ -151,6 +151,8 @@ func TestMistakes(t *testing.T) {
 		"keep":               {inShared("keep 2h"), 9, "keep: "},
 		"keep, never":        {inShared("keep 0"), 8, `keep is "0"; want a duration`},
 		"error_for":          {inShared("error_for never"), 8, `error_for is "never"; want a duration`},
+		"stale":              {inShared("stale never"), 8, `stale is "never"; want a duration`},
+		"stale without keep": {inShared("stale 1m"), 9, "stale: "},
 		"error_for, long":    {inShared("error_for 2h"), 9, "error_for: "},
 		"max_answer":         {inShared("max_answer much"), 8, `max_answer is "much"; want a size`},
 		"shared max_waiters": {inShared("max_waiters -2"), 8, `max_waiters is "-2"; want a number, at least -1`},

@@ -44,7 +44,11 @@ type Coalesce struct {
 	Lease caddy.Duration `json:"lease,omitempty"`
 	// How long requests that come after a run still get its answer, `1h` at most. Default: `2s`.
 	Keep caddy.Duration `json:"keep,omitempty"`
-	// The same for answers from 500 on. Default: `1s`; -1: they are not shared.
+	// How much longer the answer is given out while one request on all instances runs for a new one, `1h` at
+	// most. That one waits for it; the others do not, and learn the answer's `Age`. It needs `keep`. Default:
+	// 0, which lets all wait.
+	Stale caddy.Duration `json:"stale,omitempty"`
+	// The same as `keep` for answers from 500 on. Default: `1s`; -1: they are not shared.
 	ErrorFor caddy.Duration `json:"error_for,omitempty"`
 	// The largest answer that is shared, in bytes. Default: 1 MiB.
 	MaxAnswer int64 `json:"max_answer,omitempty"`
@@ -75,7 +79,7 @@ func (*Coalesce) CaddyModule() caddy.ModuleInfo {
 func (h *Coalesce) config() (coalesce.Config, error) {
 	cfg := coalesce.Config{
 		Vary: h.Vary, Unsafe: h.Unsafe, WaitTime: time.Duration(h.Wait), LeaseTime: time.Duration(h.Lease), MaxWaiters: h.MaxWaiters,
-		Keep: time.Duration(h.Keep), ErrorFor: time.Duration(h.ErrorFor), MaxAnswer: h.MaxAnswer, Limit: h.Limit,
+		Keep: time.Duration(h.Keep), Stale: time.Duration(h.Stale), ErrorFor: time.Duration(h.ErrorFor), MaxAnswer: h.MaxAnswer, Limit: h.Limit,
 		Unmarked: h.Unmarked, FailOpen: h.FailOpen, ErrorHandler: refuse(h.HandleErrors),
 	}
 	lock := routes.Lock{Wait: routes.Duration(h.Wait), Lease: routes.Duration(h.Lease), MaxWaiters: h.MaxWaiters}
@@ -99,6 +103,7 @@ func (h *Coalesce) config() (coalesce.Config, error) {
 		{"unsafe", coalesce.Config{Unsafe: cfg.Unsafe, Key: cfg.Key}},
 		{"wait", coalesce.Config{WaitTime: cfg.WaitTime}},
 		{"keep", coalesce.Config{Keep: cfg.Keep}},
+		{"stale", coalesce.Config{Keep: cfg.Keep, Stale: cfg.Stale}},
 		{"error_for", coalesce.Config{ErrorFor: cfg.ErrorFor}},
 		{"max_answer", coalesce.Config{MaxAnswer: cfg.MaxAnswer}},
 		{"limit", coalesce.Config{Limit: cfg.Limit}},

@@ -3,8 +3,11 @@ package coalesce
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
+	"strconv"
+	"time"
 
 	"github.com/reqlock/reqlock/internal/request"
 )
@@ -18,7 +21,8 @@ type answer struct {
 	status  int
 	header  http.Header // the changes of the handler; without values: it took the header away
 	body    []byte
-	packed  int // the size of the body, which is deflated; 0: it is not
+	packed  int       // the size of the body, which is deflated; 0: it is not
+	born    time.Time // when the run ended
 	// account has the body until no one sends it.
 	account *request.Account
 }
@@ -44,12 +48,16 @@ func (a *answer) encode(packs bool) []byte {
 		packed = pack(a.body)
 	}
 	if packed == nil {
-		out = binary.AppendUvarint(append(out, kindShared), uint64(a.status))
-		return append(request.AppendHeader(out, a.header), a.body...)
+		return append(a.appendHead(append(out, kindShared)), a.body...)
 	}
-	out = binary.AppendUvarint(append(out, kindPacked), uint64(a.status))
-	out = binary.AppendUvarint(request.AppendHeader(out, a.header), uint64(len(a.body)))
+	out = binary.AppendUvarint(a.appendHead(append(out, kindPacked)), uint64(len(a.body)))
 	return append(out, packed...)
+}
+
+func (a *answer) appendHead(out []byte) []byte {
+	out = binary.AppendUvarint(out, uint64(a.status))
+	out = binary.AppendUvarint(out, uint64(a.born.UnixMilli()))
+	return request.AppendHeader(out, a.header)
 }
 
 func decodeAnswer(data []byte) (*answer, error) {
@@ -63,7 +71,7 @@ func decodeAnswer(data []byte) (*answer, error) {
 			return &answer{because: because}, nil
 		}
 	case kindShared, kindPacked:
-		a := &answer{status: int(in.Number(999)), header: in.Header()}
+		a := &answer{status: int(in.Number(999)), born: time.UnixMilli(int64(in.Number(math.MaxInt64))), header: in.Header()}
 		if kind == kindPacked {
 			a.packed = int(in.Number(mostPacked))
 		}
@@ -74,8 +82,26 @@ func decodeAnswer(data []byte) (*answer, error) {
 	return nil, errNotAnAnswer
 }
 
-// send answers a request.
-func (a *answer) send(w http.ResponseWriter, r *http.Request, marked bool) {
+// joined returns the error of a release, and why the answer is not shared.
+func (a *answer) joined(released error) error {
+	if a.because != "" {
+		return errors.Join(&NotShared{a.because}, released)
+	}
+	return released
+}
+
+// age returns the header Age: what the run has set, and how long ago that was. With a clock that is
+// behind that of the run, no time has passed.
+func (a *answer) age(now time.Time) string {
+	began, err := strconv.ParseUint(a.header.Get("Age"), 10, 31)
+	if err != nil {
+		began = 0
+	}
+	return strconv.FormatInt(int64(began)+max(0, int64(now.Sub(a.born)/time.Second)), 10)
+}
+
+// send answers a request. aged says that the client learns how old the answer is.
+func (a *answer) send(w http.ResponseWriter, r *http.Request, marked, aged bool) {
 	h := w.Header()
 	encoder := request.Encodes(h)
 	for name, values := range a.header {
@@ -83,6 +109,9 @@ func (a *answer) send(w http.ResponseWriter, r *http.Request, marked bool) {
 	}
 	if marked {
 		h.Set(sharedHeader, "1")
+	}
+	if aged {
+		h.Set("Age", a.age(time.Now()))
 	}
 	if notModified(r.Header, a.status, a.header) {
 		for _, name := range []string{"Content-Type", "Content-Length", "Content-Encoding"} {

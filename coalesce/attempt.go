@@ -34,16 +34,22 @@ type attempt struct {
 // Name returns the name of the lock.
 func (a *attempt) Name() string { return a.name }
 
+// group returns the key of the requests in this process that want the same.
+func (a *attempt) group() groupKey { return groupKey{locks: a.g.locks, key: a.name, guard: a.g} }
+
 // Acquire joins those who want the same, in this process or others.
 func (a *attempt) Acquire(ctx context.Context, opts core.AcquireOptions) (*core.Lease, error) {
 	began := time.Now()
-	own, found, err := share(ctx, groupKey{locks: a.g.locks, key: a.name, guard: a.g}, a.g.cfg.MaxWaiters,
+	own, found, err := share(ctx, a.group(), a.g.cfg.MaxWaiters,
 		Options{WaitTime: opts.WaitTime, LeaseTime: opts.LeaseTime})
 	switch {
 	case err != nil:
 		return nil, err
 	case own != nil:
 		a.lead, a.lease = own.lead, own.lease
+		if a.lease.Renews() {
+			a.lead.cede() // The others find the stale answer in Redis, and do not wait for the run.
+		}
 		return own.lease.Lease, nil
 	}
 	var solo *alone
@@ -95,7 +101,7 @@ func (s *sharing) Unwrap() error { return ErrShared }
 func (s *sharing) Status() int { return s.answer.status }
 
 func (s *sharing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.answer.send(w, r, !s.g.cfg.Unmarked)
+	s.answer.send(w, r, !s.g.cfg.Unmarked, s.g.cfg.Stale > 0)
 }
 
 // An alone runs the handler for one request, because the answer to another one was not shared.
@@ -193,23 +199,39 @@ func (a *attempt) finish(r *http.Request, done *answer, ttl time.Duration) {
 		}
 		return
 	}
+	done.born = time.Now()
 	a.shared = &outcome{answer: done}
 	a.lead.land(a.shared) // Those who wait here need not wait until it is sealed.
+	renews, failed := a.lease.Renews(), done.because != "" || done.status >= 500
+	if renews && failed {
+		a.postpone(r, done, ttl)
+		return
+	}
 	record, err := a.seal(done)
 	ctx := context.WithoutCancel(r.Context())
 	_ = guard.ReleaseBy(ctx, func(*core.Lease) error { // The error is in the Outcome.
 		if err != nil {
 			return errors.Join(err, a.lease.Release(ctx))
 		}
-		var spare []byte
-		if done.because == "" {
-			spare, _ = a.seal(&answer{because: becauseTooLarge})
+		left := core.Record{Value: record, TTL: ttl}
+		if !failed {
+			left.Stale = a.g.cfg.Stale
 		}
-		released := a.lease.ReleaseWithSpare(ctx, record, spare, ttl)
-		if done.because != "" {
-			return errors.Join(&NotShared{done.because}, released)
+		if done.because == "" && !renews { // The spare would replace the stale answer.
+			left.Spare, _ = a.seal(&answer{because: becauseTooLarge})
 		}
-		return released
+		return done.joined(a.lease.ReleaseRecord(ctx, left))
+	})
+	if renews {
+		renewed(a.group())
+	}
+}
+
+// postpone releases the lock for a run that has nothing better for others than the stale answer.
+func (a *attempt) postpone(r *http.Request, done *answer, pause time.Duration) {
+	ctx := context.WithoutCancel(r.Context())
+	_ = guard.ReleaseBy(ctx, func(*core.Lease) error { // The error is in the Outcome.
+		return done.joined(a.lease.Postpone(ctx, pause))
 	})
 }
 

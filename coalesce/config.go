@@ -44,7 +44,7 @@ type Config struct {
 	// watchdog renews the lease while the run lasts. A killed process then keeps others waiting for
 	// core.Options.WatchdogTimeout.
 	LeaseTime time.Duration
-	// MaxWaiters is how many requests of this process may wait for one answer; the next one gets 503
+	// MaxWaiters is how many requests of this process may wait for one answer. The next one gets 503
 	// queue-full. 0: 1024; -1: no bound.
 	MaxWaiters int
 	// Keep is how long an answer is in Redis when the run has ended. Requests that come meanwhile get
@@ -54,6 +54,14 @@ type Config struct {
 	// ErrorFor is the same for answers from 500 on, and for the 500 of a run that panics. Negative: they
 	// are not shared, and the next request runs. 0: 1s.
 	ErrorFor time.Duration
+	// Stale is how long an answer is stale after Keep. The first request that comes meanwhile runs, in all
+	// processes, and its client waits for the new answer: nothing runs in the background, because the
+	// contexts of frameworks end with their requests. The others get the old answer at once, until the
+	// new one is there. If the run gives an answer from 500 on, or one that is not shared, its client gets
+	// that, and the others get the old answer to its end. The next request runs after ErrorFor, or if an
+	// answer was not shared, after Keep, at most 2s. Shared answers then have the header Age, by the
+	// clocks of the processes. It needs a Keep, is at least 1ms and at most an hour. 0: it never is.
+	Stale time.Duration
 	// MaxAnswer is the largest body of an answer that is shared, in bytes. It counts towards the budget
 	// for bodies; see guard.SetBodyBudget. 0: 1 MiB.
 	MaxAnswer int64
@@ -106,6 +114,8 @@ func (c Config) Validate() error {
 	refuse(c.Unsafe != "" && c.Key == nil && c.Policy == nil, "Unsafe is set and Key is nil; with a body, use a key from it, such as keyfuncs.BodyHash()")
 	refuse(c.MaxWaiters < -1, "MaxWaiters is %d; use 0 for %d, -1 for no bound, or a number of requests", c.MaxWaiters, defaultMaxWaiters)
 	refuse(c.Keep != 0 && c.Keep < time.Millisecond || c.Keep > mostKeep, "Keep is %s; use 0 for %s, or 1ms to %s", c.Keep, defaultKeep, mostKeep)
+	refuse(c.Stale != 0 && c.Stale < time.Millisecond || c.Stale > mostKeep, "Stale is %s; use 0 for none, or 1ms to %s", c.Stale, mostKeep)
+	refuse(c.Stale > 0 && c.Keep == 0, "Stale is %s and Keep is 0; set Keep, which says how long an answer is not stale", c.Stale)
 	refuse(c.ErrorFor > 0 && c.ErrorFor < time.Millisecond || c.ErrorFor > mostKeep,
 		"ErrorFor is %s; use 0 for %s, 1ms to %s, or -1 to share no errors", c.ErrorFor, defaultErrorFor, mostKeep)
 	refuse(c.MaxAnswer < 0, "MaxAnswer is %d; use 0 for %d, or a number of bytes", c.MaxAnswer, defaultMaxAnswer)

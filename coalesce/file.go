@@ -33,6 +33,7 @@ func configOf(shared routes.Shared) Config {
 		MaxWaiters:   shared.MaxWaiters,
 		Keep:         time.Duration(shared.Keep),
 		ErrorFor:     time.Duration(shared.ErrorFor),
+		Stale:        time.Duration(shared.Stale),
 		MaxAnswer:    shared.MaxAnswer,
 		Limit:        shared.Limit,
 		Unmarked:     shared.Unmarked,

@@ -18,7 +18,7 @@ import (
 )
 
 const everyOption = `{"key": "{header.Q}", "user": "{header.U}", "vary": ["Origin"], "unsafe": "a query", "wait": "2s", "lease": "1m", "max_waiters": 3,
-	"keep": "1h", "error_for": "1h", "max_answer": 9, "limit": 1, "unmarked": true, "fail_open": true}`
+	"keep": "1h", "stale": "1h", "error_for": "1h", "max_answer": 9, "limit": 1, "unmarked": true, "fail_open": true}`
 
 // parsed returns the Shared of a row with a coalesce object.
 func parsed(t *testing.T, object string) routes.Shared {

@@ -132,9 +132,19 @@ func (l *lead) land(o *outcome) {
 	}
 	l.ended = true
 	o.users.Add(int32(l.of.waiting))
-	delete(groups.byKey, l.of.key)
+	if groups.byKey[l.of.key] == l.of {
+		delete(groups.byKey, l.of.key)
+	}
 	l.of.outcome = o
 	close(l.of.landed)
+}
+
+// renewed lets callers that come later share nothing that was asked for before: it may be the stale
+// answer, which a client that has the new one must not get.
+func renewed(key groupKey) {
+	groups.mu.Lock()
+	defer groups.mu.Unlock()
+	delete(groups.byKey, key)
 }
 
 // cede lets one of those who wait lead, if the lead has not ended.

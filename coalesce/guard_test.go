@@ -658,6 +658,10 @@ func TestConfig_Validate(t *testing.T) {
 		"Policy":     {Key: keyfuncs.Path(), Policy: func(*http.Request, *guard.Policy) error { return nil }},
 		"MaxWaiters": {MaxWaiters: -2},
 		"Keep":       {Keep: 2 * time.Hour},
+		"Keep is 0":  {Stale: time.Minute},
+		"Stale is -": {Keep: time.Minute, Stale: -time.Second},
+		"Stale is 2": {Keep: time.Minute, Stale: 2 * time.Hour},
+		"Stale is 1": {Keep: time.Minute, Stale: time.Microsecond},
 		"ErrorFor":   {ErrorFor: time.Microsecond},
 		"MaxAnswer":  {MaxAnswer: -1},
 		"Limit":      {Limit: -1},
@@ -676,10 +680,10 @@ func TestConfig_Validate(t *testing.T) {
 // What is not an answer of this version is refused, and none is changed on its way through Redis.
 func TestDecodeAnswer(t *testing.T) {
 	t.Parallel()
-	a := &answer{status: 200, header: http.Header{"A": {"1", ""}, "B": {}}, body: []byte("body")}
+	a := &answer{status: 200, born: time.UnixMilli(1_764_000_000_123), header: http.Header{"A": {"1", ""}, "B": {}}, body: []byte("body")}
 	data := a.encode(true)
 	got, err := decodeAnswer(data)
-	if err != nil || got.status != 200 || fmt.Sprint(got.header) != fmt.Sprint(a.header) || string(got.body) != "body" {
+	if err != nil || got.status != 200 || !got.born.Equal(a.born) || fmt.Sprint(got.header) != fmt.Sprint(a.header) || string(got.body) != "body" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if got, err := decodeAnswer((&answer{because: "vary"}).encode(true)); err != nil || got.because != "vary" {
@@ -690,7 +694,7 @@ func TestDecodeAnswer(t *testing.T) {
 			t.Errorf("the first %d bytes are an answer", size)
 		}
 	}
-	for _, data := range []string{"", "RQLI\x01A", "RQLC\x02A\xc8\x01\x00", "RQLC\x01X", "RQLC\x01Nodd", "RQLC\x01A\x10\x00"} {
+	for _, data := range []string{"", "RQLI\x01A", "RQLC\x02A\xc8\x01\x00\x00", "RQLC\x01X", "RQLC\x01Nodd", "RQLC\x01A\x10\x00\x00"} {
 		if _, err := decodeAnswer([]byte(data)); err == nil {
 			t.Errorf("%q is an answer", data)
 		}

@@ -144,7 +144,7 @@ func (w *waiter) granted(x *redisop.Op, wire string, answer lua.Answer, left cla
 	e := w.entry
 	now := time.Now()
 	h, lease := w.newHold(wire, left, clock.MomentOf(now))
-	h.token = cmp.Or(answer.Token, w.kind.GuestTerms.Token)
+	h.token, h.renews = cmp.Or(answer.Token, w.kind.GuestTerms.Token), answer.Renews
 	why := w.ended()
 	e.open()
 	at := e.engine().at(now)

@@ -76,8 +76,8 @@ func Delegation(ctx context.Context, audience string) (string, error) {
 // later, the guest keeps the lock.
 //
 // Acquire ignores tokens for other locks, and tokens that Options.Delegation does not verify: forged,
-// expired, or for another service. It then waits like anyone. Client.Counters counts the latter, and
-// the log has a line a minute at most.
+// expired, or for another service. It then waits like anyone. Client.Counters counts those that are not
+// verified, and the log has a line a minute at most.
 func WithDelegation(ctx context.Context, tokens string) context.Context {
 	if tokens == "" {
 		return ctx

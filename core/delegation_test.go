@@ -86,7 +86,7 @@ func TestGuest_Enters(t *testing.T) {
 	}
 }
 
-// Readers are guests of readers. Nobody who waits in the same process keeps one out.
+// Readers are guests of readers. No waiter of the same process keeps one out.
 func TestGuest_OfAReader(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)
@@ -293,7 +293,7 @@ func TestGuest_Forced(t *testing.T) {
 	}
 }
 
-// An entry whose reply is lost is repeated, and leaves one hold. One that nobody waits for is undone.
+// An entry whose reply is lost is repeated, and leaves one hold. If the caller has left, it is undone.
 func TestGuest_RepliesLost(t *testing.T) {
 	t.Parallel()
 	fx := newRedis(t)

@@ -43,6 +43,9 @@ type hold struct {
 	record  *lua.Record // the next command that lowers the hold count of a Once stores it
 	// withdrawn says that the lease of a Once that was released last has done nothing.
 	withdrawn bool
+	// renews says that the lock was granted beside a stale record. pause is that of the ending.
+	renews bool
+	pause  time.Duration
 
 	first level // most holds have no other lease
 }

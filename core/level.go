@@ -148,7 +148,7 @@ func (l *level) endIfExpired() (_ loss, cause error) {
 
 func (l *level) detachLocked(e ending) {
 	l.hold.dropLocked(l)
-	l.hold.withdrawn = e.withdrawn
+	l.hold.withdrawn, l.hold.pause = e.withdrawn, e.pause
 	if e.record != nil {
 		l.hold.record = e.record
 	}

@@ -170,8 +170,8 @@ func (o *Once) Name() string { return o.lock.name }
 // A OnceLease is the lease of a Once.
 type OnceLease struct{ *Lease }
 
-// Acquire returns the record if there is one and the lock is not held. Otherwise it acquires the
-// lock as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A
+// Acquire returns the record if there is one and the lock is not held. A Record that goes stale has
+// rules of its own. Otherwise it acquires the lock as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A
 // waiter gets the record or the lock, depending on how the holder releases. The owner that holds
 // the lock re-enters it, even if an inner level has stored a record. Callers that wait in one process
 // share the bytes of a record, so do not change them.
@@ -193,7 +193,8 @@ func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLea
 }
 
 // Record returns the record in one round trip, and takes no lock. It returns nil if there is none, or
-// if the lock is held, because a record is not final then. It fails with ErrBound like Acquire.
+// if the lock is held, because a record is not final then, unless the holder renews it. It fails with
+// ErrBound like Acquire.
 func (o *Once) Record(ctx context.Context) ([]byte, error) {
 	call := o.kind.Look(&o.kind.Terms, o.lock.key)
 	reply, err := o.lock.run(ctx, call)
@@ -223,7 +224,7 @@ func (o *Once) Record(ctx context.Context) ([]byte, error) {
 // It fails with ErrInvalidOptions if the record is empty or ttl is below 1ms. It does so too if the
 // owner acquired the lock as a Lock and re-entered it as a Once. The lock stays held.
 func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Duration) error {
-	return l.ReleaseWithSpare(ctx, record, nil, ttl)
+	return l.ReleaseRecord(ctx, Record{Value: record, TTL: ttl})
 }
 
 // ReleaseWithSpare is ReleaseWith for a record that Redis may refuse, such as one over its limit for
@@ -232,15 +233,53 @@ func (l *OnceLease) ReleaseWith(ctx context.Context, record []byte, ttl time.Dur
 // if no try has an answer within Options.CommandTimeout, the spare is stored after that. An empty
 // spare is none.
 func (l *OnceLease) ReleaseWithSpare(ctx context.Context, record, spare []byte, ttl time.Duration) error {
-	err := checkRecord("record", record, ttl)
-	if kind := l.backend.(*level).hold.kind; kind.Record == nil {
+	return l.ReleaseRecord(ctx, Record{Value: record, Spare: spare, TTL: ttl})
+}
+
+// A Record is what the holder of a Once leaves.
+type Record struct {
+	Value []byte
+	// TTL is how long Acquire returns it in place of the lock, at least 1ms.
+	TTL time.Duration
+	// Stale is how much longer it lives. Meanwhile Acquire grants the lock to one caller, whose lease
+	// Renews, and returns the old record to the others while that one holds the lock. A new record
+	// replaces the old one, and Release leaves the old one alone. The lock must have neither marker nor
+	// binding; callers with these get the old record until its end. 0: the record is never stale.
+	Stale time.Duration
+	// Spare is stored in place of Value, for TTL, if Redis refuses that; see ReleaseWithSpare. Empty:
+	// nothing is.
+	Spare []byte
+}
+
+// ReleaseRecord is ReleaseWith for a record that goes stale, or has a spare. A Stale below 0, or one
+// for a lock with a marker or a binding, is ErrInvalidOptions.
+func (l *OnceLease) ReleaseRecord(ctx context.Context, r Record) error {
+	err := checkRecord("record", r.Value, r.TTL)
+	kind := l.backend.(*level).hold.kind
+	switch {
+	case kind.Record == nil:
 		err = invalid(ErrInvalidOptions, "its owner holds it as a %s, which stores no records; "+
 			"acquire it as a core.Once first", kind.Name)
+	case r.Stale < 0:
+		err = invalid(ErrInvalidOptions, "the record would be stale for %s; use 0 or a time", r.Stale)
+	case r.Stale > 0 && kind.Marks.TTL > 0:
+		err = invalid(ErrInvalidOptions, "the record of a lock with a marker or a binding cannot go stale; leave out one of them")
 	}
 	if err != nil {
 		return opErr("release", l.label(), err)
 	}
-	return l.release(ctx, ending{record: &lua.Record{Value: string(record), TTL: ttl, Spare: string(spare)}})
+	return l.release(ctx, ending{record: &lua.Record{Value: string(r.Value), TTL: r.TTL, Stale: r.Stale, Spare: string(r.Spare)}})
+}
+
+// Renews reports whether the lock was granted beside a stale record. The record may be gone before the
+// lease ends.
+func (l *OnceLease) Renews() bool { return l.backend.(*level).hold.renews }
+
+// Postpone releases the lock like Release, for a holder that could not renew a stale record. Acquire
+// returns the old record for d, or to its end if that is sooner, and grants the lock after that.
+// Without a stale record, or with a d of 0, it is Release.
+func (l *OnceLease) Postpone(ctx context.Context, d time.Duration) error {
+	return l.release(ctx, ending{pause: max(0, d)})
 }
 
 // Withdraw releases the lock like Release, for a holder that has changed nothing. If its grant has

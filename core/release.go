@@ -27,7 +27,7 @@ func (h *hold) planReleaseLocked(l *level) (p releasePlan) {
 	}
 	known := claim.Exit{WasOver: err != nil, Counts: g.Counts, Deepest: h.claim.Deepest(), HandsOver: h.handsOver()}
 	heir := h.heirLocked(&known)
-	p.way, p.counts, p.ending = known.Verdict(), g, ending{h.record, h.withdrawn}
+	p.way, p.counts, p.ending = known.Verdict(), g, ending{h.record, h.withdrawn, h.pause}
 	switch p.way {
 	case claim.HandsOver:
 		p.handover = h.handOverLocked(l, g, heir)
@@ -113,7 +113,7 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 	if r != nil {
 		call = h.kind.Record(eng.settings(), g, *r)
 	} else {
-		call = h.kind.Free(eng.settings(), g, lua.Removal{Binding: e.withdrawn})
+		call = h.kind.Free(eng.settings(), g, lua.Removal{Binding: e.withdrawn, Pause: e.pause})
 	}
 	x := eng.ops.Op(call, eng.opts.CommandTimeout).UntilSent()
 	defer x.Recycle()

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/reqlock/reqlock/coalesce"
 	httplock "github.com/reqlock/reqlock/middleware/nethttp"
@@ -24,6 +25,23 @@ func TestCoalesce(t *testing.T) {
 		})
 		if report.Tenant != "acme" || shared != want || err != nil {
 			t.Errorf("%v, shared %v, %v", report, shared, err)
+		}
+	}
+}
+
+// docs/guides/coalesce.md
+func TestCoalesceStale(t *testing.T) {
+	t.Parallel()
+	locks := newLocks(t)
+	report := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("sold: 7")) })
+	fresh := httplock.Coalesce(locks, coalesce.Config{User: coalesce.Everyone, Keep: 10 * time.Second, Stale: time.Minute})
+	mux := http.NewServeMux()
+	mux.Handle("GET /report", fresh(report))
+	for _, want := range []bool{false, true} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("GET", "/report", nil))
+		if w.Body.String() != "sold: 7" || (w.Header().Get("Age") != "") != want {
+			t.Errorf("%s, %v", w.Body, w.Header())
 		}
 	}
 }

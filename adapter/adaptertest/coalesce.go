@@ -21,6 +21,7 @@ var coalescedOthers = []scenario{
 	{name: "Coalesce: 304 for a client that has the answer", run: coalesceNotModified},
 	{name: "Coalesce: an error that the handler leaves to the framework", run: coalesceErrors},
 	{name: "Coalesce: a panic is 500 for the others", run: coalescePanics},
+	{name: "Coalesce: stale", run: coalesceStale},
 	{name: "Coalesce: WaitTime is over", run: coalesceWaitTime},
 	{name: "Coalesce: MaxWaiters wait", run: coalesceMaxWaiters},
 	{name: "Coalesce: the client of the run leaves", run: coalesceClientLeaves},
@@ -377,6 +378,42 @@ func coalescePanics(fx *fixture) {
 		}
 	}
 	s.wantRuns(1)
+}
+
+// coalesceStale: one request of both servers renews a stale answer, and the others do not wait for it.
+func coalesceStale(fx *fixture) {
+	began, end := make(chan struct{}), make(chan struct{})
+	runs := atomic.Int64{}
+	s := fx.newStampede(func(w http.ResponseWriter, _ *http.Request) {
+		if runs.Add(1) == 2 {
+			close(began)
+			mustReceive(fx, "the others have their answers", end)
+		}
+		_, _ = io.WriteString(w, "done")
+	}, nil, func(cfg *coalesce.Config) { cfg.Stale = time.Hour })
+	want := func(a answer, run string, shared bool) {
+		fx.Helper()
+		a.want(fx, http.StatusOK, "done")
+		if a.header.Get("X-Run") != run || (a.header.Get("Reqlock-Shared") == "1") != shared || (a.header.Get("Age") != "") != shared {
+			fx.Errorf("the header is %v, want that of run %s", a.header, run)
+		}
+	}
+	close(s.end)
+	want(s.begin(nil).mustGetAnswer(), "1", false)
+	for _, record := range fx.rdb.Keys(background, "*reqlock:coalesce:*:record").Val() {
+		fx.rdb.HSet(background, record, "stale", fx.rdb.PTTL(background, record).Val().Milliseconds()) // as if Keep were over
+	}
+	renewal := s.send(s.there, nil)
+	mustReceive(fx, "a request renews", began)
+	for _, srv := range []*testServer{s.here, s.there, s.here, s.there} {
+		want(s.send(srv, nil).mustGetAnswer(), "1", true)
+	}
+	close(end)
+	want(renewal.mustGetAnswer(), "2", false)
+	for _, srv := range []*testServer{s.here, s.there} {
+		want(s.send(srv, nil).mustGetAnswer(), "2", true)
+	}
+	s.wantRuns(2)
 }
 
 func coalesceWaitTime(fx *fixture) {

@@ -209,6 +209,7 @@ var (
 	lease    = durationOf(leastLease, math.MaxInt64, wantLease)
 	patience = durationOf(time.Millisecond, math.MaxInt64, wantPatience)
 	keep     = durationOf(time.Millisecond, time.Hour, wantKeep)
+	stale    = durationOf(time.Millisecond, time.Hour, wantStale)
 )
 
 // durationOf reads durations from least to most, and 0.

@@ -17,6 +17,7 @@ const (
 	wantLease    = "a duration of at least 1ms, or 0 to renew the lock"
 	wantLimit    = "2 or more, or 0 for a lock, which lets one in at a time"
 	wantPatience = "a duration of at least 1ms, or 0 for 30s"
+	wantStale    = "a duration from 1ms to 1h, or 0 for none"
 	wantKeep     = "a duration from 1ms to 1h, or 0 for 2s"
 	wantErrorFor = "a duration from 1ms to 1h, 0 for 1s, or -1 to share no errors"
 	wantWaiters  = "a number, -1 for no bound, or 0 for 1024"

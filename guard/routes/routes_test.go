@@ -39,7 +39,7 @@ const inJSON = `{
 		{"pattern": "/exports", "key": "export", "limit": 5, "wait": "1s"},
 		{"pattern": "/policy", "plugin": "policy.wasm"},
 		{"pattern": "/search/{index}", "coalesce": {"key": "{path.index}:{header.X-Query}", "user": "{user}", "vary": ["Accept-Language"], "unsafe": "a query",
-		 "wait": "5s", "lease": "1m", "max_waiters": -1, "keep": "10s", "error_for": -1, "max_answer": 10, "limit": 2, "unmarked": true, "fail_open": true}}
+		 "wait": "5s", "lease": "1m", "max_waiters": -1, "keep": "10s", "stale": "20s", "error_for": -1, "max_answer": 10, "limit": 2, "unmarked": true, "fail_open": true}}
 	]
 }
 `
@@ -75,7 +75,7 @@ routes:
     plugin: policy.wasm
   - pattern: /search/{index}
     coalesce: {key: "{path.index}:{header.X-Query}", user: "{user}", vary: [Accept-Language], unsafe: a query, wait: 5s, lease: 1m, max_waiters: -1,
-      keep: 10s, error_for: -1, max_answer: 10, limit: 2, unmarked: true, fail_open: true}
+      keep: 10s, stale: 20s, error_for: -1, max_answer: 10, limit: 2, unmarked: true, fail_open: true}
 `
 
 func options(format routes.Format) routes.Options {
@@ -156,8 +156,8 @@ func checkShared(t *testing.T, row routes.Row) {
 	r.Header.Set("X-Query", "go")
 	key, err := c.KeyOf(r)
 	user, err2 := c.UserOf(r)
-	got := fmt.Sprintln(key, err, user, err2, c.Vary, c.Unsafe, c.Wait, c.Lease, c.MaxWaiters, c.Keep, c.ErrorFor < 0, c.MaxAnswer, c.Limit, c.Unmarked, c.FailOpen)
-	if want := "books:go <nil> anna <nil> [Accept-Language] a query 5s 1m0s -1 10s true 10 2 true true\n"; got != want {
+	got := fmt.Sprintln(key, err, user, err2, c.Vary, c.Unsafe, c.Wait, c.Lease, c.MaxWaiters, c.Keep, c.Stale, c.ErrorFor < 0, c.MaxAnswer, c.Limit, c.Unmarked, c.FailOpen)
+	if want := "books:go <nil> anna <nil> [Accept-Language] a query 5s 1m0s -1 10s 20s true 10 2 true true\n"; got != want {
 		t.Errorf("coalesce is %s, want %s", got, want)
 	}
 }
@@ -275,6 +275,8 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"coalesce": {"keeps": "2s"}`):                                                                 `1:54: coalesce has no field "keeps"; want keep`,
 		route(`"coalesce": {"keep": "2h"}`):                                                                  `1:62: keep is "2h"; want a duration from 1ms to 1h, or 0 for 2s`,
 		route(`"coalesce": {"keep": "1us"}`):                                                                 `keep is "1us"; want a duration from 1ms`,
+		route(`"coalesce": {"stale": "10s"}`):                                                                `stale is 10s, and keep is not set; say with keep how long an answer is not stale`,
+		route(`"coalesce": {"keep": "1s", "stale": "2h"}`):                                                   `stale is "2h"; want a duration from 1ms to 1h, or 0 for none`,
 		route(`"coalesce": {"keep": -1}`):                                                                    `keep is -1; want a duration from 1ms`,
 		route(`"coalesce": {"error_for": "-1s"}`):                                                            `1:67: error_for is "-1s"; want a duration from 1ms to 1h, 0 for 1s, or -1 to share no errors`,
 		route(`"coalesce": {"error_for": "-1"}`):                                                             `error_for is "-1"; want a duration from 1ms`,

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/reqlock/reqlock/guard"
 	"github.com/reqlock/reqlock/internal/pattern"
@@ -164,6 +165,7 @@ func (c *Coalesce) ready(route Route, opts Options) (shared *Shared, mistakes []
 	refuse(err != nil, "%v", err)
 	refuse(c.Key != "" && c.Plugin != "", "coalesce has both key and plugin; a plugin decides on the key")
 	refuse(c.Unsafe != "" && c.Key == "" && c.Plugin == "", "unsafe is set, and there is no key; with a body, the answer depends on more than the URL")
+	refuse(c.Stale != 0 && c.Keep == 0, "stale is %s, and keep is not set; say with keep how long an answer is not stale", time.Duration(c.Stale))
 	refuse(c.Unsafe == "" && route.Method != "" && route.Method != http.MethodGet && route.Method != http.MethodHead,
 		"the route's method is %s, and only GET and HEAD share; if requests may share, say why in unsafe", route.Method)
 	return shared, mistakes

@@ -78,6 +78,7 @@ type Coalesce struct {
 	MaxWaiters int      `json:"max_waiters,omitempty"`
 	Keep       Duration `json:"keep,omitempty"`
 	ErrorFor   Duration `json:"error_for,omitempty"` // negative: errors are not shared
+	Stale      Duration `json:"stale,omitempty"`
 	MaxAnswer  int64    `json:"max_answer,omitempty"`
 	Limit      int      `json:"limit,omitempty"`
 	Unmarked   bool     `json:"unmarked,omitempty"`
@@ -148,6 +149,7 @@ var (
 		of("max_waiters", "How many requests of this process may wait for one answer. Default: 0, which means 1024; -1: no bound.", waiters, func(c *Coalesce) *int { return &c.MaxWaiters }),
 		of("keep", "How long requests that come after a run still get its answer, 1ms to 1h. Default: 2s.", keep, func(c *Coalesce) *Duration { return &c.Keep }),
 		of("error_for", "The same for answers from 500 on; -1: they are not shared. Default: 1s.", orOff(keep, wantErrorFor), func(c *Coalesce) *Duration { return &c.ErrorFor }),
+		of("stale", "How long after keep requests still get the old answer, while one of them runs for the new one, 1ms to 1h. It needs keep. Default: 0, none.", stale, func(c *Coalesce) *Duration { return &c.Stale }),
 		of("max_answer", "The largest body of an answer that is shared, in bytes. Default: 1048576.", bytesOf, func(c *Coalesce) *int64 { return &c.MaxAnswer }),
 		of("limit", "How many requests run at a time in all processes if answers are not shared. Default: 0, no bound.", number, func(c *Coalesce) *int { return &c.Limit }),
 		of("unmarked", "Leave out the header Reqlock-Shared: 1 of shared answers.", boolean, func(c *Coalesce) *bool { return &c.Unmarked }),

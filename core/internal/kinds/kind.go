@@ -160,10 +160,13 @@ func (k *Kind) Class() claim.Class {
 
 // Free returns the call that frees a hold and removes marks of its grant.
 func (k *Kind) Free(s Settings, c Hold, r lua.Removal) lua.Call {
-	if k.Unmark == nil {
-		return k.Release(s, c)
+	switch {
+	case k.Unmark != nil:
+		return k.Unmark(s, c, r)
+	case k.Record != nil && r.Pause > 0:
+		return Marked(s, c, r)
 	}
-	return k.Unmark(s, c, r)
+	return k.Release(s, c)
 }
 
 // Fits reports whether the lock's hash may be that of a lock of this kind, by its fields.

@@ -28,6 +28,8 @@ var (
 type Record struct {
 	Value string
 	TTL   time.Duration
+	// Stale is how much longer it lives. Meanwhile it is stale: one caller renews it.
+	Stale time.Duration
 	// Spare is stored in its place if Redis refuses it. If Spare is empty, nothing is.
 	Spare string
 }
@@ -58,8 +60,8 @@ func OnceLook(key, recordKey, binding string) Call {
 // OnceRecord stores a record and sets the count of a hold, or frees the hold with its last level;
 // see once_record.lua. ReadUpdate reads its reply, or ReadRelease if it frees the hold.
 func OnceRecord(key, recordKey, owner string, count int, r Record, a Announcement) Call {
-	c := call(onceRecord, 2, 8)
-	c.add(key, recordKey, owner, count, r.Value, r.TTL.Milliseconds())
+	c := call(onceRecord, 2, 9)
+	c.add(key, recordKey, owner, count, r.Value, (r.TTL + r.Stale).Milliseconds(), r.Stale.Milliseconds())
 	a.addTo(&c)
 	return c
 }
@@ -70,13 +72,15 @@ type Removal struct {
 	Gone bool
 	// Binding removes the binding as well as the marker.
 	Binding bool
+	// Pause is how long no one is to renew a stale record.
+	Pause time.Duration
 }
 
 // OnceRelease frees a hold without a record and removes its marks; see once_release.lua. ReadRelease
 // reads its reply.
 func OnceRelease(key, recordKey, owner string, r Removal, a Announcement) Call {
-	c := call(onceRelease, 2, 7)
-	c.add(key, recordKey, owner, bit(r.Gone), bit(r.Binding))
+	c := call(onceRelease, 2, 8)
+	c.add(key, recordKey, owner, bit(r.Gone), bit(r.Binding), r.Pause.Milliseconds())
 	a.addTo(&c)
 	return c
 }

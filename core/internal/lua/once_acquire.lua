@@ -1,5 +1,6 @@
 -- Returns the record of a name, or else takes the lock for a new hold, or repeats a take whose
--- reply was lost. acquire is acquire.lua, as a function of its KEYS and ARGV.
+-- reply was lost. A stale record is renewed: one caller without marks takes the lock beside it, and
+-- the others get the record meanwhile. acquire is acquire.lua, as a function of its KEYS and ARGV.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  record hash
@@ -11,21 +12,23 @@
 --
 -- Reply:
 --   1          granted
+--   2          granted beside a stale record
 --   {ttl}      held by another owner; ttl in ms, -1: never expires
 --   {ttl, 1}   the name is bound to something else; ttl as above, -2: not held
 --   record     a string
 --   WRONGKIND  error: the key is a read/write lock
 
 -- Check the lock first. While it is held, a record is not final: it is the holder's marker, or one
--- that an inner level has stored.
+-- that an inner level has stored. Only one that goes stale is that of an earlier hold.
 local ttl = redis.call('PTTL', KEYS[1])
+local kept = redis.call('HMGET', KEYS[2], 'record', 'bound', 'stale', 'owner')
 
 if ttl == -2 then
-  local kept = redis.call('HMGET', KEYS[2], 'record', 'bound')
   if kept[2] and ARGV[4] ~= '' and kept[2] ~= ARGV[4] then
     return {ttl, 1}
   end
-  if kept[1] then
+  local stale = kept[3] and ARGV[5] == '0' and redis.call('PTTL', KEYS[2]) <= tonumber(kept[3])
+  if kept[1] and not stale then
     return kept[1]
   end
   if ARGV[3] ~= '' then
@@ -40,10 +43,12 @@ if ttl == -2 then
 end
 
 local reply = acquire({KEYS[1]}, ARGV)
-if type(reply) == 'table' and not reply.err and ARGV[4] ~= '' then -- held by another owner
-  local bound = redis.call('HGET', KEYS[2], 'bound')
-  if bound and bound ~= ARGV[4] then
+if type(reply) == 'table' and not reply.err then -- held by another owner
+  if kept[2] and ARGV[4] ~= '' and kept[2] ~= ARGV[4] then
     return {reply[1], 1}
   end
+  if kept[3] and redis.call('HEXISTS', KEYS[1], kept[4]) == 0 then
+    return kept[1]
+  end
 end
-return reply
+return reply == 1 and kept[3] and kept[4] ~= ARGV[1] and 2 or reply

@@ -10,6 +10,9 @@ import (
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
 
+// gone is an owner whose hold has ended.
+const gone = "c.0.cccccccc:1"
+
 const recordKey = "{order:42}:record"
 
 // state is the state in Redis: the hashes of the lock and of the record. nil: the hash does not
@@ -50,6 +53,11 @@ var (
 	bound      = hash{"bound": "a 50", "binder": mine}
 	boundEarly = hash{"bound": "a 50", "binder": other}
 	boundElse  = hash{"bound": "a 70", "binder": other}
+
+	// A hash of state lives for 20 s.
+	stale     = hash{"record": "old", "owner": gone, "stale": "20000"}
+	notStale  = hash{"record": "old", "owner": gone, "stale": "1000"}
+	isRenewed = hash{"record": "done", "owner": mine, "ttl": "3600000", "stale": "600000"}
 )
 
 // with returns a hash with the fields of all.
@@ -95,6 +103,13 @@ func TestOnceAcquire(t *testing.T) {
 		"mine: a repeat":                         {none, state{held, nil}, told{Granted: true}, "", state{held, nil}},
 		"mine with its marks: a repeat":          {both, state{held, with(marked, bound)}, told{Granted: true}, "", state{held, with(marked, bound)}},
 		"a stray, after the record":              {marker, state{nil, result}, told{}, "done", state{nil, result}},
+		"a stale record":                         {none, state{nil, stale}, told{Granted: true, Renews: true}, "", state{held, stale}},
+		"a stale record, with a binding":         {binding, state{nil, stale}, told{}, "old", state{nil, stale}},
+		"a record that goes stale":               {none, state{nil, notStale}, told{}, "old", state{nil, notStale}},
+		"a stale record is renewed":              {none, state{others, stale}, told{}, "old", state{others, stale}},
+		"a stale record, with a marker, renewed": {marker, state{others, stale}, told{}, "old", state{others, stale}},
+		"mine beside a stale record: a repeat":   {none, state{held, stale}, told{Granted: true, Renews: true}, "", state{held, stale}},
+		"an inner level has renewed it":          {none, state{others, with(stale, hash{"owner": other})}, told{}, "", state{others, with(stale, hash{"owner": other})}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,6 +166,9 @@ func TestOnceLook(t *testing.T) {
 		"a record":                   {state{nil, theirs}, "theirs", false, 0},
 		"a record of the same":       {state{nil, with(theirs, boundEarly)}, "theirs", false, 0},
 		"a record of something else": {state{nil, with(theirs, boundElse)}, "", true, -2 * time.Millisecond},
+		"a stale record":             {state{nil, stale}, "old", false, 0},
+		"a stale record is renewed":  {state{others, stale}, "old", false, 0},
+		"an inner level renewed it":  {state{others, with(stale, hash{"owner": other})}, "", false, 20 * time.Second},
 		"a hash without a record":    {state{nil, hash{"something": "else"}}, "", false, -2 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +200,7 @@ func TestOnceRecord(t *testing.T) {
 		"one bound level of two":              {state{heldTwice, with(marked, bound)}, 1, true, state{held, with(result, bound)}, 0},
 		"one level of two":                    {state{heldTwice, marked}, 1, true, state{held, result}, 0},
 		"over an inner level's":               {state{held, hash{"record": "inner", "owner": mine}}, 0, true, state{nil, result}, 1},
+		"over a stale record":                 {state{held, stale}, 0, true, state{nil, result}, 1},
 		"done before: a repeat":               {state{nil, result}, 0, true, state{nil, result}, 0},
 		"done before, and the next has it":    {state{others, result}, 0, true, state{others, result}, 0},
 		"gone":                                {state{}, 0, false, state{}, 0},
@@ -207,6 +226,58 @@ func TestOnceRecord(t *testing.T) {
 				wantTTL(t, rdb, recordKey, time.Hour)
 			}
 			heard.want(t, rdb, tc.heard)
+		})
+	}
+}
+
+// A record that goes stale replaces an old one, and lives for both its times.
+func TestOnceRecord_Stale(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	state{held, stale}.put(t, rdb)
+	record := Record{Value: "done", TTL: 50 * time.Minute, Stale: 10 * time.Minute}
+	for range 2 { // a repeat changes nothing
+		if !mustFlag(t, rdb, OnceRecord(key, recordKey, mine, 0, record, announcement)) {
+			t.Error("it is not stored")
+		}
+		state{nil, isRenewed}.want(t, rdb)
+		wantTTL(t, rdb, recordKey, time.Hour)
+	}
+}
+
+// A holder that could not renew a record puts off the next renewal, once. One that has lost the lock puts off nothing.
+func TestOnceRelease_Pause(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		before state
+		pause  time.Duration
+		least  int64 // the record is stale from so many ms before its end
+		most   int64
+	}{
+		"no pause":                    {state{held, stale}, 0, 20000, 20000},
+		"a pause":                     {state{held, stale}, 5 * time.Second, 5000, 15000},
+		"a pause to the end":          {state{held, stale}, time.Minute, 0, 0},
+		"a record that is not stale":  {state{held, notStale}, time.Second, 1000, 1000},
+		"the hold is gone":            {state{nil, stale}, 5 * time.Second, 20000, 20000},
+		"the lock is that of another": {state{others, stale}, 5 * time.Second, 20000, 20000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redistest.Start(t).Client(t)
+			tc.before.put(t, rdb)
+			release := OnceRelease(key, recordKey, mine, Removal{Pause: tc.pause}, announcement)
+			var first int64
+			for i := range 2 {
+				mustFlag(t, rdb, release)
+				got, err := rdb.HGet(ctx(), recordKey, "stale").Int64()
+				if err != nil || got < tc.least || got > tc.most || i > 0 && got != first {
+					t.Errorf("release %d: stale from %d ms before the end (%v), want %d to %d", i, got, err, tc.least, tc.most)
+				}
+				first = got
+			}
+			if record := rdb.HGet(ctx(), recordKey, "record").Val(); record != "old" {
+				t.Errorf("the record is %q", record)
+			}
 		})
 	}
 }

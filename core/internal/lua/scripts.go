@@ -586,6 +586,8 @@ type Answer struct {
 	Now int64
 	// Freed is true if a fair lock or permits were freed instead of handed over.
 	Freed bool
+	// Renews is true if a Once was granted beside a stale record.
+	Renews bool
 	// Bound is true if the name of a Once is bound to something else, so it is refused.
 	Bound bool
 	// TooFew is true if a semaphore has fewer permits than the call wants, taken ones included.
@@ -607,6 +609,8 @@ func (c Call) ReadAcquire(reply any) (Answer, error) {
 			return Answer{Granted: true, Free: int(r - 1)}, nil
 		case r == 1 && !c.Script.has(fenced):
 			return Answer{Granted: true}, nil
+		case r == 2 && c.Script == onceAcquire:
+			return Answer{Granted: true, Renews: true}, nil
 		}
 	case []any:
 		if c.Script == fairAcquire || c.Script == fencedFairAcquire {

@@ -247,9 +247,9 @@ func (m *Model) free(s *State, o int, c command) bool {
 }
 
 // releaseOf returns a release of a wire owner. Only a kind with markers tells opFree and opUndo from
-// opRelease.
+// opRelease. Where records go stale, opFree is one that puts off the next renewal.
 func (m *Model) releaseOf(w, deepest uint8, op opcode) command {
-	if op != opRecord && !m.Marker {
+	if op != opRecord && !m.Marker && !(m.Stale && op == opFree) {
 		op = opRelease
 	}
 	return command{op: op, from: w, deepest: deepest}

@@ -342,7 +342,7 @@ func (r *run) checkExclusion() error {
 	beside := holders > 1 && (r.Kind != ReadWrite || writers > 0)
 	if r.Guests { // only a guest may come beside a holder, and a reader
 		c := r.command
-		beside = beside && (c.op == opAcquire && !r.has(r.before, c.from) && r.has(r.after, c.from) || c.op == opPass && r.told == yes)
+		beside = beside && (c.op == opAcquire && !r.has(r.before, c.from) && r.has(r.after, c.from) || c.op == opPass && r.has(r.before, c.from) && r.told == yes)
 	}
 	switch {
 	case beside:
@@ -648,7 +648,7 @@ func (r *run) alive(waiter string) bool {
 }
 
 // checkRecord checks that a record stays unchanged until its TTL ends, unless a holder leaves
-// another, and that no lock is granted beside a record.
+// another, and that no lock is granted beside a record that is not stale.
 func (r *run) checkRecord() error {
 	if r.Kind != Once {
 		return nil
@@ -659,9 +659,15 @@ func (r *run) checkRecord() error {
 	marker, _ := r.before.Field(key, "marker")
 	had := r.has(r.before, c.from)
 	unmarks := c.op == opUndo || c.op == opFree && had
+	stale, goesStale := r.staleFrom(r.before)
+	staleAfter, _ := r.staleFrom(r.after)
 	switch by, _ := r.after.Field(key, "marker"); {
-	case c.op == opAcquire && r.told == yes && !had && was:
+	case c.op == opAcquire && r.told == yes && !had && was && !(goesStale && r.before.TTL(key) <= stale):
 		return errors.New("the lock is granted beside a record")
+	case c.op == opAcquire && r.told == recorded && !r.Marker && r.ofHolder(goesStale):
+		return errors.New("the record of a level is shown while the lock is held")
+	case c.op == opFree && had && goesStale && staleAfter > max(0, r.after.TTL(key)-tick):
+		return fmt.Errorf("a renewal is put off until a TTL of %d ms, of %d ms", staleAfter, r.after.TTL(key))
 	case c.op == opAcquire && r.told == yes && !had && r.Marker && by != r.wireName(c.from):
 		return errors.New("the lock is granted without a marker")
 	case c.op == opRecord && had:
@@ -688,6 +694,24 @@ func (r *run) checkRecord() error {
 		return errors.New("a caller that does not hold the lock leaves a record")
 	}
 	return r.checkBinding(had)
+}
+
+// staleFrom returns the TTL from which a record is stale. ok is false if it never is.
+func (r *run) staleFrom(db *memredis.DB) (ttl int64, ok bool) {
+	text, ok := db.Field(r.keys.record, "stale")
+	ttl, _ = strconv.ParseInt(text, 10, 64)
+	return ttl, ok
+}
+
+// ofHolder reports whether the record may be one that a hold of the lock has stored.
+func (r *run) ofHolder(goesStale bool) bool {
+	by, _ := r.before.Field(r.keys.record, "owner")
+	for w := range r.wires() {
+		if r.has(r.before, w) && (!goesStale || by == r.wireName(w)) {
+			return true
+		}
+	}
+	return false
 }
 
 // checkBinding checks that a name stays bound to what its first grant bound it to, and is granted for

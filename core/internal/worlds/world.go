@@ -53,6 +53,7 @@ type World struct {
 	Pass    bool    // owners may hand the lock over
 	Guests  bool    // owners may enter as guests of a holder
 	Marker  bool    // acquires of a Once leave a marker, and bind the name to the client
+	Stale   bool    // records of a Once are stale in their last tick, and a release may put off the renewal
 	Budget  uint8   // how long a waiter for a fair lock may be silent
 	Token   uint64  // the counter of a fenced lock at the start
 	Permits []uint8 // how many permits each client declares; the client made last is right
@@ -78,7 +79,7 @@ const (
 	opAcquire opcode = iota
 	opUpdate
 	opRelease
-	opFree // a release that removes the marker with the hold
+	opFree // a release that removes the marker with the hold, or puts off the next renewal
 	opUndo // and also without it
 	opRecord
 	opPass
@@ -347,9 +348,16 @@ func (m *Model) call(c command) lua.Call {
 	case opRelease:
 		return kind.Release(settings, counts)
 	case opFree, opUndo:
-		return kinds.Marked(settings, counts, lua.Removal{Gone: c.op == opUndo})
+		removal := lua.Removal{Gone: c.op == opUndo}
+		if m.Stale {
+			removal.Pause = ms(1)
+		}
+		return kinds.Marked(settings, counts, removal)
 	case opRecord:
 		record := lua.Record{Value: "record of " + strings.Repeat("I", counts.Total()+1), TTL: ms(recordTTL)}
+		if m.Stale {
+			record.TTL, record.Stale = ms(recordTTL-1), ms(1)
+		}
 		return kinds.Once.Record(settings, counts, record)
 	case opPass:
 		if kind = m.kind(false); kind.HandOver == nil {

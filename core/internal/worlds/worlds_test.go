@@ -132,6 +132,10 @@ var worlds = []struct {
 		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 1, Losses: 1, Crashes: 1},
 		World{Kind: Once, Marker: true, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 2, Losses: 1, Crashes: 1, Evictions: 1},
 	}, {
+		"once/stale",
+		World{Kind: Once, Stale: true, Clients: []int{0, 1}, Leases: []uint8{2}, Levels: 2, Losses: 1},
+		World{Kind: Once, Stale: true, Clients: []int{0, 0, 1}, Leases: []uint8{1}, Levels: 2, Losses: 1},
+	}, {
 		"semaphore/one",
 		World{Kind: Semaphore, Permits: []uint8{1, 1}, Takes: 1, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1},
 		World{Kind: Semaphore, Permits: []uint8{1, 1}, Takes: 1, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Losses: 1, Forces: 1},

@@ -3,6 +3,27 @@ package table
 // The mutants of coalesce.
 var coalesceMutants = []Mutant{
 	{
+		Promise: "no one waits for the renewal of a stale answer",
+		File:    "coalesce/attempt.go",
+		Old:     "if a.lease.Renews() {",
+		New:     "if false {",
+		Nets:    []string{"coalesce TestServe_Stale"},
+	},
+	{
+		Promise: "a renewal that fails leaves the stale answer",
+		File:    "coalesce/attempt.go",
+		Old:     "if renews && failed {",
+		New:     "if false {",
+		Nets:    []string{"coalesce TestServe_StaleAndFailed"},
+	},
+	{
+		Promise: "who has the new answer shares nothing that was asked for before",
+		File:    "coalesce/group.go",
+		Old:     "\tdelete(groups.byKey, key)\n}",
+		New:     "}",
+		Nets:    []string{"coalesce TestRenewed"},
+	},
+	{
 		Promise: "an answer with a cookie is not shared",
 		File:    "coalesce/verdict.go",
 		Old:     `case len(a.header["Set-Cookie"]) > 0:`,

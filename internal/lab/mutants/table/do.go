@@ -5,7 +5,7 @@ var doMutants = []Mutant{
 	{
 		Promise: "callers of one process get only answers of runs that overlapped their wait",
 		File:    "coalesce/group.go",
-		Old:     "\tdelete(groups.byKey, l.of.key)\n\tl.of.outcome = o\n",
+		Old:     "\tif groups.byKey[l.of.key] == l.of {\n\t\tdelete(groups.byKey, l.of.key)\n\t}\n\tl.of.outcome = o\n",
 		New: "\ttime.AfterFunc(100*time.Millisecond, func() {\n\t\tgroups.mu.Lock()\n\t\tdefer groups.mu.Unlock()\n\t\tif groups.byKey[l.of.key] == l.of {\n" +
 			"\t\t\tdelete(groups.byKey, l.of.key)\n\t\t}\n\t})\n\tl.of.outcome = o\n",
 		Nets: []string{"coalesce TestDo_Faults"},
