@@ -21,6 +21,7 @@ type Hold struct {
 	Lease     time.Duration // the longest lease of them: LeaseTime, or Options.WatchdogTimeout
 	Remaining time.Duration // until the lease ends unless it is prolonged, by the local deadline
 	Token     uint64        // fencing token; 0: none
+	Host      string        // wire owner of the hold that it entered as a guest; "": it is none
 	Annotation
 }
 
@@ -71,6 +72,7 @@ func (h *hold) snapshotLocked(now clock.Moment, at clock.Instant) Hold {
 		Count: g.Total(),
 		Held:  now.Since(h.first.acquired),
 		Token: h.token,
+		Host:  h.kind.Host,
 	}
 	if h.downgraded(g) {
 		s.Kind = h.kind.Downgraded.Name

@@ -71,9 +71,9 @@ func remedy(err error) string {
 	case errors.Is(err, keyfuncs.ErrNoRoute):
 		return "mount the guard where the route has been matched: around the handler of one route (mux.Handle(pattern, guard(handler))), not around the router"
 	case errors.Is(err, core.ErrWrongKind):
-		return "the Redis key of this lock holds another type, or a lock of another Mode: give each Mode its own names with Config.Name"
+		return "the Redis key of this lock holds another type, or a lock of another Mode: give each Mode its own names with Config.Name; a guest needs the Mode of its caller"
 	case errors.Is(err, core.ErrUpgrade):
-		return "an outer guard of the request holds the lock as a reader, and this one asks for it as a writer: let the outer guard take it as a writer"
+		return "an outer guard of the request, or its caller in another service, holds the lock as a reader, and this one asks for it as a writer: let that one take it as a writer"
 	case errors.Is(err, core.ErrInvalidName):
 		return "make Config.Name return names that are not empty, at most 64 KiB long, and in a cluster without braces or with a part in braces"
 	default:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/delegation"
 	"github.com/reqlock/reqlock/embedded"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 )
@@ -226,7 +228,9 @@ func TestList_Kinds(t *testing.T) {
 			mustDo(t, rdb, "HSET", "order:one field", "item:1", "5") // no TTL
 			mustDo(t, rdb, "HSET", "order:stock", "sku:1001", "5")
 			mustDo(t, rdb, "PEXPIRE", "order:stock", "30000")
-			mustDo(t, rdb, "HSET", "order:fields", a.ID()+":1", "1", b.ID()+":1", "1")
+			mustDo(t, rdb, "HSET", "order:fields", a.ID()+":1", "1", "of", "1")
+			mustDo(t, rdb, "HSET", "order:guest", a.ID()+":1", "1", b.ID()+":1", "1")
+			mustDo(t, rdb, "PEXPIRE", "order:guest", "30000")
 			mustDo(t, rdb, "HSET", "order:text", a.ID()+":1", "text")
 			mustDo(t, rdb, "HSET", "order:zero", a.ID()+":1", "0")
 			mustDo(t, rdb, "HSET", "order:number", a.ID()+":1", "01")
@@ -244,6 +248,7 @@ func TestList_Kinds(t *testing.T) {
 				"order:both write a=1 a:write=1",
 				"order:fair fair a=1 1:b listeners 1",
 				"order:fenced fenced a=1 token 1",
+				"order:guest lock a=1 b=1",
 				"order:jvm lock 301aaf8b-4c7e-4a6e-9f0e-1d2c3b4a5968=1",
 				"order:jvm:forever lock 301aaf8b-4c7e-4a6e-9f0e-1d2c3b4a5968=2",
 				"order:marked once a=1 record 7 true",
@@ -342,5 +347,39 @@ func TestHolder_Compare(t *testing.T) {
 	slices.Reverse(got)
 	if slices.SortFunc(got, Holder.compare); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// The page of a guest's process says whose guest it is.
+func TestHandler_Guest(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	keys, err := delegation.NewKeys([]byte("32 random bytes that both have.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := func(name string) func(*core.Options) {
+		return func(o *core.Options) { o.Delegation = delegation.Service{Keys: keys, Name: name} }
+	}
+	caller, callee := newClient(t, srv.Client(t), "orders-1", service("orders")), newClient(t, srv.Client(t), "billing-1", service("billing"))
+	host, err := caller.Lock("order:42").Acquire(context.Background(), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := host.Delegate("billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest, err := callee.Lock("order:42").Acquire(core.WithDelegation(context.Background(), token), core.AcquireOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, text, _ := get(t, serve(t, callee, Options{})); status != http.StatusOK || !strings.Contains(text, "guest of <code>"+caller.Holds()[0].Owner) {
+		t.Errorf("status %d:\n%s", status, text)
+	}
+	for _, lease := range []*core.Lease{host, guest} {
+		if err := lease.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -75,6 +75,7 @@ type Holder struct {
 	Route     string `json:"route,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 	TraceID   string `json:"trace_id,omitempty"`
+	Host      string `json:"host,omitempty"` // owner of the hold that it entered as a guest
 
 	// lease is how long the TTL is after a renewal, as far as the page knows.
 	lease int64

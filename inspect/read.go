@@ -57,6 +57,8 @@ type replies struct {
 	// The first pipeline, which sorts out most keys of other programs.
 	fields *redis.IntCmd
 	mode   *redis.StringCmd
+	// A field of a hash that has several; nil: it has not.
+	field *redis.StringSliceCmd
 	// The second pipeline.
 	ttl  *redis.DurationCmd
 	hash *redis.ScanCmd
@@ -85,6 +87,9 @@ func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 	if err := exec(ctx, pipe); err != nil {
 		return nil, err
 	}
+	if err := r.askField(ctx, all); err != nil {
+		return nil, err
+	}
 	pipe = r.rdb.Pipeline()
 	for i, reply := range all {
 		if !reply.mayBeLock() {
@@ -107,6 +112,18 @@ func (r *reader) ask(ctx context.Context, names []string) ([]*replies, error) {
 	return all, exec(ctx, pipe)
 }
 
+// askField asks for a field of each hash that has several and is no read/write lock: it is one of a lock
+// with guests, or of another program.
+func (r *reader) askField(ctx context.Context, all []*replies) error {
+	pipe := r.rdb.Pipeline()
+	for _, reply := range all {
+		if n := reply.fields.Val(); n > 1 && n <= 1+mostGuests && reply.mode.Err() != nil {
+			reply.field = pipe.HRandField(ctx, reply.keys.Lock, 1)
+		}
+	}
+	return exec(ctx, pipe)
+}
+
 // exec runs a pipeline. That a key is missing or has another type is no error.
 func exec(ctx context.Context, pipe redis.Pipeliner) error {
 	if pipe.Len() == 0 {
@@ -121,9 +138,17 @@ func exec(ctx context.Context, pipe redis.Pipeliner) error {
 	return nil
 }
 
+// mostGuests is how many guests of a hold are expected at most. A larger hash is not read: it is hardly a
+// lock.
+const mostGuests = 255
+
 // mayBeLock reports whether the key is missing, or a hash with as many fields as a lock may have.
 func (r *replies) mayBeLock() bool {
 	n, err := r.fields.Result()
+	if err == nil && r.field != nil && len(r.field.Val()) == 1 {
+		_, owner := core.ClientOf(r.field.Val()[0])
+		return owner
+	}
 	return err == nil && (n <= 1 || r.mode.Val() == "read" || r.mode.Val() == "write")
 }
 
@@ -149,10 +174,11 @@ func (r *replies) lock() *Lock {
 	l.MoreQueue = max(r.length.Val()-int64(len(l.Queue)), 0)
 	l.Token, _ = strconv.ParseUint(r.token.Val(), 10, 64)
 	l.Record = r.recordLeft()
-	readWrite := r.mode.Err() == nil
+	readWrite, fields := r.mode.Err() == nil, r.fields.Val()
 	if readWrite {
-		l.MoreHolders = max(r.fields.Val()-1-int64(len(l.Holders)), 0)
+		fields--
 	}
+	l.MoreHolders = max(fields-int64(len(l.Holders)), 0)
 	switch {
 	case readWrite:
 		l.Kind = r.mode.Val()

@@ -444,7 +444,7 @@ func (l *Lock) addOwn(hold core.Hold, field string) {
 func (o *Holder) annotate(hold core.Hold) {
 	o.Held = max(hold.Held.Milliseconds(), 1)
 	o.lease = hold.Lease.Milliseconds()
-	o.Route, o.RequestID, o.TraceID = hold.Route, hold.RequestID, hold.TraceID
+	o.Route, o.RequestID, o.TraceID, o.Host = hold.Route, hold.RequestID, hold.TraceID, hold.Host
 }
 
 // A place is what callers of this process wait for. A lock may have the name of a semaphore.

@@ -70,7 +70,7 @@ func mutated(t *testing.T, w World, mutant table.Mutant) map[string]string {
 	m := New(w)
 	defer m.Close()
 	scripts := make(map[string]string)
-	for op := opAcquire; op <= opSet; op++ {
+	for op := opAcquire; op <= opEnter; op++ {
 		for _, c := range []command{{op: op, excl: 1}, {op: op, shared: 1}} {
 			if s := m.call(c).Script; s != nil && strings.Contains(s.Source, before) {
 				scripts[s.Name] = strings.Replace(s.Source, before, after, 1)

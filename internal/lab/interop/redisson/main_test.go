@@ -84,6 +84,7 @@ func (topo *topology) testOthers(t *testing.T) {
 		{"fair, reconnecting", []kind{fair}, single, topo.testFairReconnecting},
 		{"fair, frozen", []kind{fair}, single, topo.testFairFrozen},
 		{"readers", []kind{read}, single, topo.testReaders},
+		{"guests", one, !topo.apart, topo.testGuests},
 		{"fencing tokens", []kind{fenced}, true, topo.testTokens},
 		{"permits", []kind{semaphore}, true, topo.testPermits},
 		{"latch", []kind{plain}, !topo.apart, topo.testLatch},
