@@ -11,7 +11,7 @@ import (
 	"github.com/reqlock/reqlock/delegation"
 )
 
-// testGuests: the JVM waits until the holder and its guest have left, whoever leaves first, and is woken
+// testGuests: the JVM waits until the holder and its guest have left, in any order, and is woken
 // then. If it frees the lock by force, both have lost it.
 func (topo *topology) testGuests(t *testing.T) {
 	keys, err := delegation.NewKeys(bytes.Repeat([]byte("k"), 32))
