@@ -35,12 +35,13 @@ func BenchmarkServe_Stampede(b *testing.B) {
 			g.Serve(w, r, func(r *http.Request, rec *Recorder) { h(rec.Wrap(w), r) })
 		}, err
 	}
+	var curves []curve
 	for _, way := range []struct {
-		name  string
-		guard func(*core.Client) (func(http.ResponseWriter, *http.Request, http.HandlerFunc), error)
+		name, colour string
+		guard        func(*core.Client) (func(http.ResponseWriter, *http.Request, http.HandlerFunc), error)
 	}{
-		{"a lock alone", alone},
-		{"coalesce", together},
+		{"a lock alone", "#2a7ab0", alone},
+		{"Coalesce", "#c8552d", together},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			server := redistest.Start(b)
@@ -61,6 +62,7 @@ func BenchmarkServe_Stampede(b *testing.B) {
 				_, _ = w.Write(report)
 			}
 			var last, late time.Duration
+			answered := make([]time.Duration, stampedeSize)
 			for i := range b.N {
 				var requests sync.WaitGroup
 				after := make([]time.Duration, stampedeSize)
@@ -69,6 +71,7 @@ func BenchmarkServe_Stampede(b *testing.B) {
 					requests.Go(func() {
 						w := httptest.NewRecorder()
 						serve[n%3](w, httptest.NewRequest("GET", fmt.Sprint("/report/", i), nil), handler)
+						answered[n] = time.Since(began)
 						after[n] = time.Duration(time.Now().UnixNano() - ended.Load())
 						if w.Code != 200 || w.Body.Len() != len(report) {
 							b.Errorf("answer %d of %d bytes", w.Code, w.Body.Len())
@@ -85,6 +88,10 @@ func BenchmarkServe_Stampede(b *testing.B) {
 			b.ReportMetric(ms(last), "ms/last")
 			b.ReportMetric(ms(late), "ms/p99-after-the-run")
 			b.ReportMetric(0, "ns/op")
+			curves = append(curves, curve{way.name, way.colour, answered})
 		})
+	}
+	if *plotFile != "" {
+		plot(b, *plotFile, curves)
 	}
 }

@@ -104,6 +104,33 @@ func BenchmarkOnce(b *testing.B) {
 	}
 }
 
+// BenchmarkGuest enters a lock that another client holds as a guest, and leaves it, with a new token for
+// each round. Beside it: a re-entry of the own lock, which sends the same number of commands.
+func BenchmarkGuest(b *testing.B) {
+	for _, goroutines := range []int{1, 64} {
+		b.Run(fmt.Sprintf("re-entry/goroutines=%d", goroutines), func(b *testing.B) {
+			c := newRedis(b).newLocks(b)
+			benchmarkRounds(b, goroutines, func(i int) func() {
+				lock := c.Lock(fmt.Sprint("bench:", i))
+				lease := mustAcquire(b, bg, lock, AcquireOptions{})
+				b.Cleanup(func() { mustRelease(b, lease) })
+				ctx := lease.Context()
+				return func() { mustRelease(b, mustAcquire(b, ctx, lock, AcquireOptions{})) }
+			})
+		})
+		b.Run(fmt.Sprintf("guest/goroutines=%d", goroutines), func(b *testing.B) {
+			fx := newRedis(b)
+			host, guest := fx.newLocks(b, service(b, "a")), fx.newLocks(b, service(b, "b"))
+			benchmarkRounds(b, goroutines, func(i int) func() {
+				lock := guest.Lock(fmt.Sprint("bench:", i))
+				lease := mustAcquire(b, bg, host.Lock(lock.Name()), AcquireOptions{})
+				b.Cleanup(func() { mustRelease(b, lease) })
+				return func() { mustRelease(b, mustAcquire(b, delegated(b, lease, "b"), lock, AcquireOptions{})) }
+			})
+		})
+	}
+}
+
 // benchmarkRounds runs b.N rounds on a number of goroutines; each returns the round of one
 // goroutine. cpu-ns/op is the CPU time of this process per round, without Redis.
 func benchmarkRounds(b *testing.B, goroutines int, each func(i int) func()) {

@@ -170,11 +170,11 @@ func (o *Once) Name() string { return o.lock.name }
 // A OnceLease is the lease of a Once.
 type OnceLease struct{ *Lease }
 
-// Acquire returns the record if there is one and the lock is not held. A Record that goes stale has
-// rules of its own. Otherwise it acquires the lock as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A
-// waiter gets the record or the lock, depending on how the holder releases. The owner that holds
-// the lock re-enters it, even if an inner level has stored a record. Callers that wait in one process
-// share the bytes of a record, so do not change them.
+// Acquire returns the record if there is one and the lock is not held. Otherwise it acquires the lock
+// as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A Record that
+// goes stale has rules of its own. A waiter gets the record or the lock, depending on how the holder
+// releases. The owner that holds the lock re-enters it, even if an inner level has stored a record.
+// Callers that wait in one process share the bytes of a record, so do not change them.
 //
 // An Observer sees a record as a NotAcquired event whose Err matches ErrRecorded.
 func (o *Once) Acquire(ctx context.Context, opts AcquireOptions) (lease *OnceLease, record []byte, err error) {
