@@ -41,6 +41,10 @@ type Wait struct {
 // Options.ClientID.
 func (c *Client) ID() string { return c.id }
 
+// Service returns the name of the service for which the client verifies tokens; "": it verifies none. It
+// is that of Options.Delegation.
+func (c *Client) Service() string { return c.opts.Delegation.Name }
+
 // Holds returns the locks that the client holds, by name. Holds of MultiLocks and RedLocks are
 // listed as the locks they consist of.
 func (c *Client) Holds() []Hold {

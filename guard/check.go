@@ -39,6 +39,8 @@ func (c Config) Validate() error {
 	refuse(c.RetryAfter != 0 && c.RetryAfter < time.Millisecond, "RetryAfter is %s; use 0 for %s, or at least 1ms, such as 5 * time.Second", c.RetryAfter, defaultRetryAfter)
 	refuse(!c.Delegates.known(), "Delegates is %d; use DelegatesNone, DelegatesTogether or DelegatesOneAtATime", int(c.Delegates))
 	refuse(c.Delegates != DelegatesNone && c.Limit > 0, "Delegates is %s, but permits have no guests; leave Delegates or Limit out", c.Delegates)
+	refuse(c.Delegates == DelegatesOneAtATime && c.Locker != nil, "Delegates is OneAtATime, and Locker makes the lock; use DelegatesTogether, or leave Locker out")
+	problems = append(problems, checkSiblings(c.Delegates, c.Mode, c.Fenced)...)
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {
 		problems = append(problems, err)
 	}
@@ -81,6 +83,15 @@ func (m Mode) check(keys int, locker, fenced bool) error {
 	return nil
 }
 
+// checkSiblings reports why guests cannot exclude each other and have tokens. It serves both Config and
+// Policy.
+func checkSiblings(d Delegates, mode Mode, fenced bool) (problems []error) {
+	if d == DelegatesOneAtATime && (fenced || mode == ModeFenced) {
+		problems = append(problems, errors.New("Delegates is OneAtATime, and the lock has fencing tokens: a guest holds a second lock then, and two locks have no common token; use DelegatesTogether, or leave Fenced out"))
+	}
+	return problems
+}
+
 // checkLimit reports why a limit can never work. It serves both Config and Policy.
 func checkLimit(limit int, mode Mode, fenced, locker bool) (problems []error) {
 	refuse := func(wrong bool, format string, args ...any) {
@@ -111,6 +122,7 @@ func (g *Guard) checkPolicy(p Policy) error {
 	if err := p.Mode.check(len(p.Keys), g.cfg.Locker != nil || p.Lock != nil, p.Fenced); err != nil {
 		problems = append(problems, err)
 	}
+	problems = append(problems, checkSiblings(g.cfg.Delegates, p.Mode, p.Fenced)...)
 	problems = append(problems, checkLimit(p.Limit, p.Mode, p.Fenced, g.cfg.Locker != nil || p.Lock != nil)...)
 	switch {
 	case len(p.Keys) == 0 && p.Lock == nil:

@@ -1,12 +1,14 @@
 package guard
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/keyfuncs"
 )
@@ -59,8 +61,15 @@ func TestValidate_Refuses(t *testing.T) {
 		"Fenced, Locker": {func(c *Config) {
 			c.Fenced, c.Locker = true, func(*http.Request, string) core.Locker { return nil }
 		}, "have it make fenced locks"},
-		"Fenced, two keys": {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
-		"Limit":            {func(c *Config) { c.Limit = -3 }, "Limit is -3; use 0 for a lock"},
+		"Fenced, two keys":  {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
+		"Limit":             {func(c *Config) { c.Limit = -3 }, "Limit is -3; use 0 for a lock"},
+		"Delegates":         {func(c *Config) { c.Delegates = 3 }, "Delegates is 3; use DelegatesNone"},
+		"Delegates, Limit":  {func(c *Config) { c.Delegates, c.Limit = DelegatesTogether, 2 }, "Delegates is Together, but permits have no guests"},
+		"Delegates, Fenced": {func(c *Config) { c.Delegates, c.Fenced = DelegatesOneAtATime, true }, "two locks have no common token; use DelegatesTogether"},
+		"Delegates, Locker": {func(c *Config) {
+			c.Delegates, c.Locker = DelegatesOneAtATime, func(*http.Request, string) core.Locker { return nil }
+		}, "and Locker makes the lock"},
+		"Delegates, mode":  {func(c *Config) { c.Delegates, c.Mode = DelegatesOneAtATime, ModeFenced }, "use DelegatesTogether"},
 		"Limit 1":          {func(c *Config) { c.Limit = 1 }, "Limit is 1, which is not a lock"},
 		"Limit, ModeFair":  {func(c *Config) { c.Limit, c.Mode = 5, ModeFair }, "Mode is Fair, but permits are first come, first served only within a process"},
 		"Limit, ModeWrite": {func(c *Config) { c.Limit, c.Mode = 5, ModeWrite }, "Mode is Write, which is a kind of lock"},
@@ -99,6 +108,16 @@ func TestNew_NeedsLocks(t *testing.T) {
 	}
 	if _, err := New(nil, Config{Key: key, Locker: func(*http.Request, string) core.Locker { return nil }}); err != nil {
 		t.Errorf("New with a Locker: %v", err)
+	}
+	rdb := redis.NewClient(&redis.Options{}) // it is never used
+	defer rdb.Close()
+	locks, err := core.New(rdb, core.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close(context.Background())
+	if _, err := New(locks, Config{Key: key, Delegates: DelegatesTogether}); !errors.Is(err, ErrInvalidConfig) || !strings.Contains(err.Error(), "core.Options.Delegation") {
+		t.Errorf("New with Delegates and a client that verifies no tokens: %v", err)
 	}
 }
 

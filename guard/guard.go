@@ -28,5 +28,8 @@ func New(locks *core.Client, cfg Config) (*Guard, error) {
 	if locks == nil && cfg.Locker == nil {
 		return nil, fmt.Errorf("%w: there is neither a *core.Client nor a Locker", ErrInvalidConfig)
 	}
+	if cfg.Delegates != DelegatesNone && cfg.Locker == nil && locks.Service() == "" {
+		return nil, fmt.Errorf("%w: Delegates is %s, and the *core.Client verifies no tokens; give it core.Options.Delegation", ErrInvalidConfig, cfg.Delegates)
+	}
 	return &Guard{locks: locks, cfg: cfg.withDefaults()}, nil
 }
