@@ -123,7 +123,7 @@ func to(path string) func(*http.Request) {
 
 // These match the scripts of a run by their arguments, without knowing the marker or the record.
 func takesKey(args []string) bool { return isOnce(args) && len(args) == 10 }
-func stores(args []string) bool   { return isOnce(args) && len(args) == 12 }
+func stores(args []string) bool   { return isOnce(args) && len(args) == 13 }
 
 func isOnce(args []string) bool { return isScript(args) && len(args) > 2 && args[2] == "2" }
 
