@@ -127,7 +127,7 @@ func TestBothExportTheSame(t *testing.T) {
 			t.Errorf("%s: OpenTelemetry's exporter has %v, promreqlock %v", name, a, b)
 		}
 	}
-	if len(prom) != 19 {
+	if len(prom) != 20 {
 		t.Errorf("%d metrics", len(prom))
 	}
 }
