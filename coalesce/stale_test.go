@@ -87,7 +87,7 @@ func TestServe_StaleAndFailed(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  http.HandlerFunc
 		code int
-		kept bool // for the hour of ErrorFor
+		kept bool // The old answer stays for ErrorFor, which is an hour.
 	}{
 		"500":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, 500, true},
 		"panic": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 0, true},

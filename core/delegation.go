@@ -26,6 +26,9 @@ const mostDelegated = 16
 // tokens are too many or too long, and with ErrNotHeld if the lease has ended.
 func (l *Lease) Delegate(audience string) (string, error) {
 	levels, err := l.backend.invites()
+	if err == nil {
+		err = l.Err() // The members of a MultiLock are released after it has ended.
+	}
 	if err == nil && len(levels) == 0 {
 		err = invalid(ErrInvalidOptions, "a permit or the lock of a core.Once cannot be delegated; the callee takes its own")
 	}
@@ -69,15 +72,15 @@ func Delegation(ctx context.Context, audience string) (string, error) {
 // WithDelegation returns a child of ctx whose Acquires enter the holds that the tokens are for, as
 // guests. tokens come from Lease.Delegate or Delegation of a caller.
 //
-// A guest has a hold of its own, with its own lease, and the fencing token of the caller's. Others get
-// the lock when the caller and all guests have left, in any order. Guests of one hold do not keep each
-// other out. Acquire makes one attempt: it returns ErrParentLost if the caller's hold is over by then,
-// and ErrUpgrade if the caller only reads and the guest wants to write. If the caller's hold is lost
-// later, the guest keeps the lock.
+// A guest has its own hold and lease, and the caller's fencing token. Others get the lock when the caller
+// and all guests have left, in any order. Guests of one hold do not keep each other out. Acquire makes
+// one attempt: it returns ErrParentLost if the caller's hold is over by then, and ErrUpgrade if the
+// caller only reads and the guest wants to write. If the caller's hold is lost later, the guest keeps
+// the lock.
 //
 // Acquire ignores tokens for other locks, and tokens that Options.Delegation does not verify: forged,
 // expired, or for another service. It then waits like anyone. Client.Counters counts those that are not
-// verified, and the log has a line a minute at most.
+// verified, and the log has a line a minute at most for each reason.
 func WithDelegation(ctx context.Context, tokens string) context.Context {
 	if tokens == "" {
 		return ctx
@@ -117,7 +120,7 @@ func (s *set) invites() (all []*level, err error) {
 	if s.quorum < len(s.members) {
 		return nil, invalid(ErrInvalidOptions, "a core.RedLock cannot be delegated, because a guest would need a majority of its members")
 	}
-	for _, m := range s.members { // they do not change: all are needed
+	for _, m := range s.present() {
 		more, err := m.backend.invites()
 		if err != nil {
 			return nil, err
@@ -198,7 +201,7 @@ func (c *Client) invitation(link *lineage.Link, key string) (g delegation.Grant,
 	return g, false
 }
 
-// ignoreToken counts a token that does not count, and logs it once a minute.
+// ignoreToken counts a token that is not verified, and logs each reason once a minute.
 func (c *Client) ignoreToken(err error) {
 	c.counters.tokensIgnored.Add(1)
 	for _, why := range []error{delegation.ErrSignature, delegation.ErrAudience, delegation.ErrExpired, delegation.ErrMalformed} {

@@ -169,7 +169,7 @@ func TestGuest_TokensIgnored(t *testing.T) {
 	host := mustAcquire(t, bg, a.Lock("a"), AcquireOptions{})
 	good, _ := host.Delegate("b")
 	forged := []byte(good)
-	if forged[20] == 'A' { // in the payload
+	if forged[20] == 'A' { // It is a letter of the payload.
 		forged[20] = 'B'
 	} else {
 		forged[20] = 'A'
@@ -352,6 +352,10 @@ func TestDelegate_Refused(t *testing.T) {
 	if tokens, err := Delegation(lease.Context(), "b"); tokens != "" || err != nil {
 		t.Errorf("Delegation of a lease that was released: %q, %v", tokens, err)
 	}
+	both := mustAcquire(t, bg, MultiLock(c.Lock("a"), c.Lock("b")), AcquireOptions{})
+	mustRelease(t, both)
+	_, err = both.Delegate("b")
+	wantErr(t, "a lease of two that was released", err, ErrReleased)
 	var many []Locker
 	for i := range mostDelegated + 1 {
 		many = append(many, c.Lock("many"+strings.Repeat("x", i)))

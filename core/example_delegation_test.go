@@ -14,12 +14,12 @@ import (
 // Two services have a client each. The one that holds the lock of an order sends the other a message,
 // with a token. Both let go, in any order.
 func ExampleLease_Delegate() {
-	server, err := embedded.Start() // in production, a Redis that both share
+	server, err := embedded.Start() // In production, use a Redis that both share.
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer server.Close()
-	keys, err := delegation.NewKeys(bytes.Repeat([]byte("secret! "), 4)) // in production, 32 random bytes that both have
+	keys, err := delegation.NewKeys(bytes.Repeat([]byte("secret! "), 4)) // In production, use 32 random bytes that both have.
 	if err != nil {
 		log.Fatal(err)
 	}

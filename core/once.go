@@ -171,8 +171,8 @@ func (o *Once) Name() string { return o.lock.name }
 type OnceLease struct{ *Lease }
 
 // Acquire returns the record if there is one and the lock is not held. Otherwise it acquires the lock
-// as Lock.Acquire does, with the same errors. Exactly one of the three results is set. A Record that
-// goes stale has rules of its own. A waiter gets the record or the lock, depending on how the holder
+// as Lock.Acquire does, with the same errors. Exactly one of the three results is set. See
+// Record for one that goes stale. A waiter gets the record or the lock, depending on how the holder
 // releases. The owner that holds the lock re-enters it, even if an inner level has stored a record.
 // Callers that wait in one process share the bytes of a record, so do not change them.
 //

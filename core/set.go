@@ -62,14 +62,9 @@ func (s *set) holdIn(eng *engine, key string) *hold {
 	if s.Err() != nil {
 		return nil
 	}
-	s.mu.Lock()
-	members := slices.Clone(s.members) // a member's mutex may be held for long
-	s.mu.Unlock()
-	for _, m := range members {
-		if m != nil {
-			if h := holdIn(m, eng, key); h != nil {
-				return h
-			}
+	for _, m := range s.present() {
+		if h := holdIn(m, eng, key); h != nil {
+			return h
 		}
 	}
 	return nil
@@ -135,12 +130,17 @@ func (s *set) extend(ctx context.Context, d time.Duration) error {
 	return s.each(func(m *Lease) error { return m.Extend(ctx, d) })
 }
 
+// present returns the members that are there now. Their mutexes may be held for long.
+func (s *set) present() []*Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.members), func(m *Lease) bool { return m == nil })
+}
+
 // each calls f for all members at the same time. It returns nil once f has succeeded for a quorum,
 // and lets the other calls finish in the background. Without a quorum it returns all errors.
 func (s *set) each(f func(*Lease) error) error {
-	s.mu.Lock()
-	members := slices.DeleteFunc(slices.Clone(s.members), func(m *Lease) bool { return m == nil })
-	s.mu.Unlock()
+	members := s.present()
 	results := start(members, f)
 	errs := make([]error, len(members))
 	good := 0

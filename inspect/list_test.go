@@ -362,24 +362,12 @@ func TestHandler_Guest(t *testing.T) {
 		return func(o *core.Options) { o.Delegation = delegation.Service{Keys: keys, Name: name} }
 	}
 	caller, callee := newClient(t, srv.Client(t), "orders-1", service("orders")), newClient(t, srv.Client(t), "billing-1", service("billing"))
-	host, err := caller.Lock("order:42").Acquire(context.Background(), core.AcquireOptions{})
+	token, err := hold(t, context.Background(), caller.Lock("order:42")).Delegate("billing")
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, err := host.Delegate("billing")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guest, err := callee.Lock("order:42").Acquire(core.WithDelegation(context.Background(), token), core.AcquireOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hold(t, core.WithDelegation(context.Background(), token), callee.Lock("order:42"))
 	if status, text, _ := get(t, serve(t, callee, Options{})); status != http.StatusOK || !strings.Contains(text, "guest of <code>"+caller.Holds()[0].Owner) {
 		t.Errorf("status %d:\n%s", status, text)
-	}
-	for _, lease := range []*core.Lease{host, guest} {
-		if err := lease.Release(context.Background()); err != nil {
-			t.Error(err)
-		}
 	}
 }

@@ -1,29 +1,19 @@
 package wasm
 
 import (
-	"context"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	"github.com/reqlock/reqlock/coalesce"
-	"github.com/reqlock/reqlock/core"
-	"github.com/reqlock/reqlock/internal/lab/redistest"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 )
 
 // A plugin decides which requests share an answer: those of one tenant and path.
 // What it denies is refused, and what it skips runs.
 func TestCoalesce(t *testing.T) {
 	t.Parallel()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locks := locktest.NewLocks(t)
 	g, err := coalesce.New(locks, coalesce.Config{Policy: start(t, "c2", Config{}).Policy})
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reqlock/reqlock/core"
 	"github.com/reqlock/reqlock/guard"
+	"github.com/reqlock/reqlock/internal/lab/locktest"
 	"github.com/reqlock/reqlock/internal/lab/redistest"
 	echolock "github.com/reqlock/reqlock/middleware/echo"
 	ginlock "github.com/reqlock/reqlock/middleware/gin"
@@ -43,15 +44,7 @@ var frameworks = map[string]func(locks *core.Client, cfg guard.Config, h http.Ha
 // A plugin that asks for tokens gets them from the guard: each request has a larger one.
 func TestSetFenced(t *testing.T) {
 	t.Parallel()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locks := locktest.NewLocks(t)
 	g, err := guard.New(locks, guard.Config{Policy: start(t, "all", Config{}).Policy})
 	if err != nil {
 		t.Fatal(err)
@@ -76,15 +69,7 @@ func TestSetFenced(t *testing.T) {
 // 500, and one line with what is wrong.
 func TestSetLimit(t *testing.T) {
 	t.Parallel()
-	locks, err := core.New(redistest.Start(t).Client(t), core.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := locks.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	locks := locktest.NewLocks(t)
 	var log strings.Builder
 	g, err := guard.New(locks, guard.Config{
 		Policy: start(t, "all", Config{}).Policy,

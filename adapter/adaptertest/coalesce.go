@@ -401,7 +401,8 @@ func coalesceStale(fx *fixture) {
 	close(s.end)
 	want(s.begin(nil).mustGetAnswer(), "1", false)
 	for _, record := range fx.rdb.Keys(background, "*reqlock:coalesce:*:record").Val() {
-		fx.rdb.HSet(background, record, "stale", fx.rdb.PTTL(background, record).Val().Milliseconds()) // as if Keep were over
+		// From now on, Redis takes the answer for one whose Keep is over.
+		fx.rdb.HSet(background, record, "stale", fx.rdb.PTTL(background, record).Val().Milliseconds())
 	}
 	renewal := s.send(s.there, nil)
 	mustReceive(fx, "a request renews", began)

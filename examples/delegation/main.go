@@ -26,15 +26,15 @@ import (
 )
 
 const (
-	workTime = 150 * time.Millisecond // of each service
-	waitTime = 500 * time.Millisecond // of a call for the order; 409 after that
+	workTime = 150 * time.Millisecond // Each service works for this long.
+	waitTime = 500 * time.Millisecond // A call waits this long for the order, and then gets 409.
 )
 
 func main() {
 	demo.Main(demo.Program{Name: "delegation", What: "A shop of three services", Serve: serve, Demonstrate: demonstrate, Invite: invitation})
 }
 
-// A shop is the services that run, each on a port of its own.
+// A shop is the running services, each on its own port.
 type shop struct {
 	keys   *delegation.Keys
 	redis  *embedded.Server
@@ -45,7 +45,7 @@ type shop struct {
 
 // serve starts the services from the last one that is called to the first.
 func serve(listener net.Listener, redis *embedded.Server) (*demo.Server, error) {
-	secret := make([]byte, 32) // in production, from where the services keep their secrets
+	secret := make([]byte, 32) // In production, read it from where the services keep their secrets.
 	_, _ = rand.Read(secret)
 	keys, err := delegation.NewKeys(secret)
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *shop) delegating(host, audience string) *http.Client {
 	return &http.Client{Transport: httplock.Transport(s.client.Transport, delegation.Config{Hosts: map[string]string{host: audience}})}
 }
 
-// add starts a service with a lock client of its own, as a process of its own would have, and
-// returns where it serves. Without a listener, it takes a free port.
+// add starts a service with its own lock client, as its own process would have, and returns where it
+// serves. Without a listener, it takes a free port.
 func (s *shop) add(name string, listener net.Listener, routes func(*core.Client, *http.ServeMux)) (host string, err error) {
 	if listener == nil {
 		if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {

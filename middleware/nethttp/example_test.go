@@ -191,12 +191,12 @@ func ExampleCoalesce() {
 // A service holds the lock of an order, and calls another one that wants the same lock: the call enters
 // as its guest.
 func ExampleTransport() {
-	redis, err := embedded.Start() // in production, a Redis that both services share
+	redis, err := embedded.Start() // In production, use a Redis that both services share.
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer redis.Close()
-	keys, err := delegation.NewKeys([]byte("32 random bytes that both have..")) // in production, from a secret store
+	keys, err := delegation.NewKeys([]byte("32 random bytes that both have..")) // In production, read it from a secret store.
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,5 +1,5 @@
--- Enters a lock as the guest of a hold, or repeats an entry whose reply was lost. The guest has a
--- field of its own, so from then on its hold does not depend on the other one.
+-- Enters a lock as the guest of a hold, or repeats an entry whose reply was lost. The guest has its
+-- own field, so from then on its hold does not depend on the other one.
 --
 -- KEYS[1]  lock hash
 -- KEYS[2]  of a read side: time-out key of the guest's first read level
