@@ -118,7 +118,7 @@ func rowOf(route Route, opts Options) (Row, []*Error) {
 	refuse(route.Mode != "" && len(route.Keys) == 0, route.Place, "the route has a mode, and no key that it is for")
 	refuse(route.Fenced && len(route.Keys) == 0, route.Place, "the route is fenced, and has no key that it is for")
 	refuse(route.Limit != 0 && len(route.Keys) == 0, route.Place, "the route has a limit, and no key that it is for")
-	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight), route.Place,
+	refuse(!locked && (route.Lock != Lock{} || route.BufferBody != 0 || route.RetryAfter != 0 || route.PassPreflight || route.Delegates != ""), route.Place,
 		"the route has settings of a lock, and no key; put those of idempotency into idempotency, and those of coalesce into coalesce")
 	refuse(route.Idempotency != nil && route.Coalesce != nil, route.Place,
 		"the route has both idempotency and coalesce; keep idempotency if a request must have its effect only once, and coalesce if it only reads")
