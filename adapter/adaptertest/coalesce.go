@@ -249,11 +249,11 @@ func (s *stampede) begin(change func(*http.Request)) *pendingRequest {
 // crowd sends requests to both servers, and waits until they wait.
 func (s *stampede) crowd(change func(*http.Request)) (all []*pendingRequest) {
 	s.fx.Helper()
+	before := s.fx.asleep.Load()
 	for range 3 {
 		all = append(all, s.send(s.here, change), s.send(s.there, change))
 	}
-	other := s.fx.clients[len(s.fx.clients)-1]
-	s.fx.eventually("the others wait", func() bool { return s.arrived.Load() == 7 && other.Stats().Waiting == 1 })
+	s.fx.eventually("the others wait", func() bool { return s.arrived.Load() == 7 && s.fx.asleep.Load()-before == 1 })
 	return all
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,9 @@ type fixture struct {
 	// patience is how long this test waits for an event.
 	patience time.Duration
 	outcomes chan guard.Outcome
+	// asleep counts the calls of Acquire that have begun to wait, by all clients. Such a call has been
+	// refused, or waits behind one that has. Stats().Waiting counts first attempts under way as well.
+	asleep atomic.Int64
 
 	// ends are called at the end, and stop and undo what the test did.
 	ends []func()
@@ -75,6 +79,7 @@ func (fx *fixture) newLocks(addr string, options core.Options) *core.Client {
 	fx.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: options.CommandTimeout, ReadTimeout: options.CommandTimeout})
 	fx.rdbs = append(fx.rdbs, rdb)
+	options.Observer.Waiting = func(context.Context, core.Event) { fx.asleep.Add(1) }
 	c, err := core.New(rdb, options)
 	if err != nil {
 		fx.Fatal(err)

@@ -27,10 +27,12 @@ func (p *Program) Ask(t *testing.T, method, path, body string) Answer {
 	return Do(t, request)
 }
 
-// Do sends a request on a connection of its own and returns its answer.
+// Do sends a request on a separate connection and returns its answer. A long body that may be
+// refused needs the header Expect: 100-continue. Otherwise the server may close the connection
+// while the client still writes, and the client sees a reset in place of the answer.
 func Do(t *testing.T, request *http.Request) Answer {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, ExpectContinueTimeout: patience}}
 	response, err := client.Do(request)
 	if err != nil {
 		return Answer{Err: err}

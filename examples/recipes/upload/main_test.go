@@ -64,6 +64,7 @@ func upload(t *testing.T, url, key, content string) demotest.Answer {
 	request.Header.Set("Content-Type", form.FormDataContentType())
 	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("X-Account", "anna")
+	request.Header.Set("Expect", "100-continue") // as curl does: a refusal comes before the body
 	return demotest.Do(t, request)
 }
 
