@@ -108,7 +108,6 @@ func TestMistakes(t *testing.T) {
 		"JSON pointer":       {inLock("key {json.order}"), 8, `"order":`},
 
 		"delegates":            {inLock("key a\ntrusted_delegators 10.0.0.1\ndelegates yes"), 11, `delegates is "yes"; want none, together or one_at_a_time`},
-		"delegates and limit":  {inLock("key a\nlimit 5\ntrusted_delegators 10.0.0.1\ndelegates together"), 12, "the route has both delegates and limit"},
 		"delegates, no trust":  {inLock("key a\ndelegates together"), 10, "delegates is set, but no caller is trusted"},
 		"delegators":           {inLock("key a\ntrusted_delegators 10.0.0.0/33"), 9, `trusted_delegators has "10.0.0.0/33"; want an address, a range such as 10.0.0.0/8, or private_ranges`},
 		"delegators, a name":   {inLock("key a\ntrusted_delegators 10.0.0.1 localhost"), 9, `trusted_delegators has "localhost"`},

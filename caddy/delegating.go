@@ -33,7 +33,7 @@ type Delegating struct {
 }
 
 // check reports what can never work, and reads the addresses.
-func (d *Delegating) check(limit int) (err error) {
+func (d *Delegating) check() (err error) {
 	if d.delegators, err = parseDelegators(d.TrustedDelegators); err != nil {
 		return err
 	}
@@ -43,8 +43,6 @@ func (d *Delegating) check(limit int) (err error) {
 		return errors.New("delegates is set, but no caller is trusted; add a line such as trusted_delegators 10.0.0.0/8")
 	case d.DelegateTo == "":
 		return nil
-	case limit > 0:
-		return errors.New("there is both delegate_to and limit, but permits have no guests; leave one of them out")
 	case audience.Check() != nil:
 		return fmt.Errorf("delegate_to is %q; want the name of a service: 1 to 64 bytes of visible ASCII without ','", d.DelegateTo)
 	}

@@ -6,7 +6,7 @@ import "testing"
 func TestDelegating_Trusts(t *testing.T) {
 	t.Parallel()
 	d := Delegating{TrustedDelegators: []string{"10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "fe80::1"}}
-	if err := d.check(0); err != nil {
+	if err := d.check(); err != nil {
 		t.Fatal(err)
 	}
 	for peer, want := range map[string]bool{
@@ -36,7 +36,7 @@ func TestDelegating_Trusts(t *testing.T) {
 		t.Error("without trusted_delegators, somebody is trusted")
 	}
 	private := Delegating{TrustedDelegators: []string{"private_ranges"}}
-	if err := private.check(0); err != nil {
+	if err := private.check(); err != nil {
 		t.Fatal(err)
 	}
 	if !private.trusts("192.168.1.1:1") || !private.trusts("[fd00::1]:1") || private.trusts("8.8.8.8:1") {

@@ -73,7 +73,7 @@ func (h *Handler) config() (guard.Config, error) {
 	if err != nil {
 		return cfg, err
 	}
-	if err := h.Delegating.check(h.Limit); err != nil {
+	if err := h.Delegating.check(); err != nil {
 		return cfg, err
 	}
 	switch {

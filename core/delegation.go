@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,15 +23,14 @@ const mostDelegated = 16
 // hold goes to no waiter of this process by a hand-over, because guests may be in.
 //
 // The tokens of a MultiLock are those of its members, separated by commas. A guest may delegate on.
-// Delegate fails with ErrInvalidOptions without keys, for a permit, a Once or a RedLock, and if the
-// tokens are too many or too long, and with ErrNotHeld if the lease has ended.
+// Delegate fails with ErrInvalidOptions without keys, for a Once or a RedLock, and if the tokens are too many or too long, and with ErrNotHeld if the lease has ended.
 func (l *Lease) Delegate(audience string) (string, error) {
 	levels, err := l.backend.invites()
 	if err == nil {
 		err = l.Err() // The members of a MultiLock are released after it has ended.
 	}
 	if err == nil && len(levels) == 0 {
-		err = invalid(ErrInvalidOptions, "a permit or the lock of a core.Once cannot be delegated; the callee takes its own")
+		err = invalid(ErrInvalidOptions, "the lock of a core.Once cannot be delegated; the callee takes its own")
 	}
 	var tokens string
 	if err == nil {
@@ -43,8 +43,8 @@ func (l *Lease) Delegate(audience string) (string, error) {
 }
 
 // Delegation returns the tokens of Lease.Delegate for all live leases that ctx comes from, separated by
-// commas. It is empty if there is none. Leases of permits and of a Once do not count: the callee takes
-// its own. The errors are those of Lease.Delegate.
+// commas. It is empty if there is none. Leases of a Once do not count: the callee takes its
+// own. The errors are those of Lease.Delegate.
 func Delegation(ctx context.Context, audience string) (string, error) {
 	var levels []*level
 	for link := lineage.From(ctx); link != nil; link = link.Outer {
@@ -154,6 +154,8 @@ func (l *level) invite(audience string) (string, error) {
 		Kind:     kind.Name,
 		Owner:    h.wire,
 		Fence:    h.token,
+		Permits:  kind.Takes,
+		Permit:   kind.Permit,
 		Expires:  time.Now().Add(left),
 		Audience: audience,
 	})
@@ -229,8 +231,15 @@ func (w *waiter) enterAsGuest(g delegation.Grant) error {
 		return ErrWrongKind
 	case host.Shared && !w.kind.Shared:
 		return ErrUpgrade
+	case w.kind.Takes > g.Permits:
+		return invalid(ErrInvalidOptions, "the caller delegates %d permits, and %d are wanted; take at most those of the caller", g.Permits, w.kind.Takes)
 	}
-	w.kind = host.Guest(kinds.GuestTerms{Host: g.Owner, Token: g.Fence})
+	terms := kinds.GuestTerms{Host: g.Owner, Token: g.Fence}
+	if host.Counted {
+		terms.Permit = cmp.Or(g.Permit, g.Owner)
+	}
+	w.kind = host.Guest(terms)
+	w.kind.Takes = g.Permits
 	w.aside, w.NoWait, w.Deadline = nil, true, w.began
 	return nil
 }

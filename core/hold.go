@@ -173,7 +173,7 @@ func (h *hold) countsLocked() kinds.Hold {
 
 // countsOfLocked returns the hold's counts with the given levels.
 func (h *hold) countsOfLocked(n claim.Counts) kinds.Hold {
-	g := kinds.Hold{Terms: &h.kind.Terms, Key: h.entry.key, Wire: h.wire, Counts: n, Deepest: h.claim.Deepest()}
+	g := kinds.Hold{Terms: &h.kind.Terms, Key: h.entry.key, Wire: h.wire, Counts: n, Deepest: h.claim.Deepest(), Invites: h.invites}
 	if g.Shared > 0 {
 		g.Need = h.neededTTLLocked()
 	}

@@ -54,9 +54,12 @@ var (
 	permitReleaseScript = lua.ReleasePermits(&lua.Semaphore{}, "", 1).Script
 	permitPassScript    = lua.PassPermits(&lua.Semaphore{}, "", "", 1, 0).Script
 	permitUpdateScript  = lua.UpdatePermits(&lua.Semaphore{}, "", 1, 0).Script
+	permitEnterScript   = lua.EnterPermits(&lua.Semaphore{}, lua.Family{}, "", 0).Script
+	permitLeaveScript   = lua.LeavePermits(&lua.Semaphore{}, lua.Family{}).Script
 	permitScripts       = []*lua.Script{permitAcquireScript, permitReleaseScript, permitPassScript, permitUpdateScript,
 		lua.ForceReleasePermits(&lua.Semaphore{}, "", nil).Script, lua.SetPermits(&lua.Semaphore{}, 0).Script,
-		lua.CountPermits(&lua.Semaphore{}).Script, lua.PermitHolders("").Script, lua.PresentPermits("", nil).Script}
+		lua.CountPermits(&lua.Semaphore{}).Script, lua.PermitHolders("").Script, lua.PresentPermits("", nil).Script,
+		permitEnterScript, permitLeaveScript}
 
 	onceScripts = []*lua.Script{onceAcquireScript, onceLookScript, onceRecordScript, onceReleaseScript}
 	allScripts  = append([]*lua.Script{

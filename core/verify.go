@@ -27,10 +27,23 @@ func (n *names) hear(key string) (holds bool) {
 // were granted before the question count: the reply says nothing about later ones.
 func (n *names) verify(key string, cause error) {
 	for _, counted := range []bool{false, true} {
-		for some := range slices.Chunk(n.heldOf(key, counted), lua.MostPresent/2) {
+		for _, some := range together(n.heldOf(key, counted)) {
 			verifyHolds(some, cause)
 		}
 	}
+}
+
+// together groups the holds that one command asks for. A guest that uses permits is in their family.
+func together(holds []*hold) (groups [][]*hold) {
+	var others []*hold
+	for _, h := range holds {
+		if h.kind.Permit != "" {
+			groups = append(groups, []*hold{h})
+		} else {
+			others = append(others, h)
+		}
+	}
+	return slices.AppendSeq(groups, slices.Chunk(others, lua.MostPresent/2))
 }
 
 func verifyHolds(holds []*hold, cause error) {

@@ -15,13 +15,14 @@
 //	offset  bytes    what
 //	     0      8    random, so that no two tokens are the same
 //	     8     16    Grant.Lock
-//	    24      8    Grant.Fence
+//	    24      8    Grant.Fence, or of a semaphore Grant.Permits
 //	    32      8    Grant.Expires, in milliseconds since 1970 UTC, from 1 to 2^63-1
-//	    40      1    Grant.Kind: 1 lock, 2 fair, 3 fenced, 4 read, 5 write
+//	    40      1    Grant.Kind: 1 lock, 2 fair, 3 fenced, 4 read, 5 write, 6 semaphore
 //	    41      1    the length of the owner, from 1 to 128
 //	    42      1    the length of the audience, from 1 to 64
 //	    43    ...    Grant.Owner, then Grant.Audience
 //
+// With a Grant.Permit, the owner is that, "/", and Grant.Owner.
 // Nothing follows the audience. A token is signed and not sealed: who has it can read it, and can
 // use it at its audience until it expires. Several tokens in one [Header] are separated by ", ".
 package delegation

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -14,11 +15,17 @@ import (
 type Grant struct {
 	// Lock is the ID of the lock's key in Redis.
 	Lock LockID
-	// Kind is the kind of the parent's hold: "lock", "fair", "fenced", "read" or "write".
+	// Kind is the kind of the parent's hold: "lock", "fair", "fenced", "read", "write" or
+	// "semaphore".
 	Kind string
 	// Owner is the wire owner of the parent, as in the lock's hash: 1 to 128 bytes of visible
-	// ASCII.
+	// ASCII. That of a semaphore has no '/'.
 	Owner string
+	// Permits is how many permits of a semaphore the parent uses. 0: Kind is not "semaphore".
+	Permits int
+	// Permit is the wire owner that took the permits, if the parent is a guest itself. With Owner it has
+	// at most 127 bytes. "": Owner took them.
+	Permit string
 	// Fence is the parent's fencing token. 0: it has none.
 	Fence uint64
 	// Expires is when the parent's lease ends at the latest, after 1970. Tokens have whole
@@ -29,7 +36,9 @@ type Grant struct {
 }
 
 // kinds has the kinds of holds. The place of a kind is its number in the payload, from 1.
-var kinds = []string{"lock", "fair", "fenced", "read", "write"}
+var kinds = []string{"lock", "fair", "fenced", "read", "write", semaphore}
+
+const semaphore = "semaphore"
 
 // Places and bounds in the payload. The table is in doc.go.
 const (
@@ -47,20 +56,49 @@ const (
 
 // check says why no token can have the grant.
 func (g Grant) check() error {
+	owner := g.ownerText()
 	switch {
 	case !slices.Contains(kinds, g.Kind):
 		return fmt.Errorf("reqlock: delegation: Grant.Kind %q: want one of %s", g.Kind, strings.Join(kinds, ", "))
-	case len(g.Owner) > longestOwner:
-		return fmt.Errorf("reqlock: delegation: Grant.Owner has %d bytes, want at most %d", len(g.Owner), longestOwner)
-	case !visible(g.Owner):
-		return errors.New("reqlock: delegation: Grant.Owner: want visible ASCII, at least one byte")
+	case len(owner) > longestOwner:
+		return fmt.Errorf("reqlock: delegation: Grant.Owner, with Grant.Permit, has %d bytes, want at most %d", len(owner), longestOwner)
+	case !visible(g.Owner) || !visible(owner):
+		return errors.New("reqlock: delegation: Grant.Owner: want visible ASCII, at least one byte, as of Grant.Permit")
 	case g.Expires.UnixMilli() <= 0:
 		return errors.New("reqlock: delegation: Grant.Expires: want a time after 1970")
+	}
+	if reason := g.refusePermits(); reason != "" {
+		return errors.New("reqlock: delegation: " + reason)
 	}
 	if reason := refuseAudience(g.Audience); reason != "" {
 		return errors.New("reqlock: delegation: Grant.Audience " + reason)
 	}
 	return nil
+}
+
+// refusePermits returns why no parent has such permits, or an empty string.
+func (g Grant) refusePermits() string {
+	switch {
+	case g.Kind != semaphore && (g.Permits != 0 || g.Permit != ""):
+		return fmt.Sprintf("Grant.Permits %d and Grant.Permit %q: want none for the kind %q", g.Permits, g.Permit, g.Kind)
+	case g.Kind != semaphore:
+		return ""
+	case g.Permits < 1 || g.Permits > math.MaxInt32:
+		return fmt.Sprintf("Grant.Permits %d: want 1 to 2^31-1 for a semaphore", g.Permits)
+	case g.Fence != 0:
+		return fmt.Sprintf("Grant.Fence %d: want 0, because permits have no fencing tokens", g.Fence)
+	case strings.Contains(g.Owner+g.Permit, "/"):
+		return fmt.Sprintf("Grant.Owner %q and Grant.Permit %q: want no '/' for a semaphore", g.Owner, g.Permit)
+	}
+	return ""
+}
+
+// ownerText is the owner as the payload has it.
+func (g Grant) ownerText() string {
+	if g.Permit == "" {
+		return g.Owner
+	}
+	return g.Permit + "/" + g.Owner
 }
 
 // refuseAudience returns why no token can be for an audience, or an empty string.
@@ -83,14 +121,15 @@ func visible(s string) bool {
 
 // payload returns the payload of a new token for a grant that check accepts.
 func (g Grant) payload() []byte {
-	b := make([]byte, ownerAt, ownerAt+len(g.Owner)+len(g.Audience))
+	owner := g.ownerText()
+	b := make([]byte, ownerAt, ownerAt+len(owner)+len(g.Audience))
 	_, _ = rand.Read(b[:lockAt]) // it never fails
 	copy(b[lockAt:], g.Lock[:])
-	binary.BigEndian.PutUint64(b[fenceAt:], g.Fence)
+	binary.BigEndian.PutUint64(b[fenceAt:], g.Fence+uint64(g.Permits))
 	binary.BigEndian.PutUint64(b[expiresAt:], uint64(g.Expires.UnixMilli()))
 	b[kindAt] = byte(slices.Index(kinds, g.Kind) + 1)
-	b[ownerLenAt], b[audLenAt] = byte(len(g.Owner)), byte(len(g.Audience))
-	return append(append(b, g.Owner...), g.Audience...)
+	b[ownerLenAt], b[audLenAt] = byte(len(owner)), byte(len(g.Audience))
+	return append(append(b, owner...), g.Audience...)
 }
 
 // parse returns the grant that a payload says.
@@ -110,7 +149,16 @@ func parse(b []byte) (g Grant, ok bool) {
 		Expires:  time.UnixMilli(int64(binary.BigEndian.Uint64(b[expiresAt:]))).UTC(),
 		Audience: string(b[audienceAt:]),
 	}
-	if g.check() != nil {
+	if g.Kind == semaphore {
+		if g.Fence > math.MaxInt32 {
+			return Grant{}, false
+		}
+		g.Permits, g.Fence = int(g.Fence), 0
+		if permit, owner, found := strings.Cut(g.Owner, "/"); found {
+			g.Permit, g.Owner = permit, owner
+		}
+	}
+	if g.check() != nil || string(b[ownerAt:audienceAt]) != g.ownerText() {
 		return Grant{}, false
 	}
 	return g, true

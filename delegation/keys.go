@@ -121,7 +121,7 @@ func (k *Keys) open(token string) ([]byte, error) {
 	}
 	text, signature, ok := strings.Cut(rest, ".")
 	// The decoder would skip line breaks.
-	if !ok || len(signature) != encoding.EncodedLen(sha256.Size) || strings.ContainsAny(text, "\r\n") {
+	if !ok || len(signature) != encoding.EncodedLen(sha256.Size) || strings.ContainsAny(rest, "\r\n") {
 		return nil, ErrMalformed
 	}
 	payload, err := encoding.DecodeString(text)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func mustSign(t testing.TB, k *Keys, g Grant) string {
 func TestSign_RoundTrip(t *testing.T) {
 	t.Parallel()
 	k := newKeys(t, secret(1))
-	for _, kind := range kinds {
+	for _, kind := range kinds[:len(kinds)-1] { // TestSign_Permits has the last
 		for _, fence := range []uint64{0, 1, 1<<64 - 1} {
 			g := sample()
 			g.Kind, g.Fence = kind, fence
@@ -164,7 +165,8 @@ func TestVerify_Payload(t *testing.T) {
 		"one byte less":       func(b []byte) []byte { return b[:len(b)-1] },
 		"one byte more":       func(b []byte) []byte { return append(b, 'x') },
 		"kind 0":              func(b []byte) []byte { b[kindAt] = 0; return b },
-		"kind 6":              func(b []byte) []byte { b[kindAt] = 6; return b },
+		"kind 7":              func(b []byte) []byte { b[kindAt] = 7; return b },
+		"permits beyond all":  func(b []byte) []byte { b[kindAt] = 6; return b },
 		"a longer owner":      func(b []byte) []byte { b[ownerLenAt]++; return b },
 		"all audience":        func(b []byte) []byte { b[audLenAt] += b[ownerLenAt]; b[ownerLenAt] = 0; return b },
 		"all owner":           func(b []byte) []byte { b[ownerLenAt] += b[audLenAt]; b[audLenAt] = 0; return b },
@@ -266,17 +268,28 @@ func TestSign_Refuses(t *testing.T) {
 		`Grant.Kind "permit": want one of lock, fair`:                func(g *Grant) { g.Kind = "permit" },
 		"Grant.Owner: want visible ASCII, at least one byte":         func(g *Grant) { g.Owner = "" },
 		"Grant.Owner: want visible ASCII, at":                        func(g *Grant) { g.Owner = "a b" },
-		"Grant.Owner has 129 bytes, want at most 128":                func(g *Grant) { g.Owner = strings.Repeat("o", 129) },
-		"Grant.Expires: want a time after 1970":                      func(g *Grant) { g.Expires = time.Time{} },
-		"Grant.Expires: want a time after":                           func(g *Grant) { g.Expires = time.UnixMilli(0) },
-		"Grant.Audience is empty: want the name of a service":        func(g *Grant) { g.Audience = "" },
-		"Grant.Audience has 65 bytes, want at most 64":               func(g *Grant) { g.Audience = strings.Repeat("a", 65) },
-		`Grant.Audience "a,b": want visible ASCII without ','`:       func(g *Grant) { g.Audience = "a,b" },
-		`Grant.Audience "a b": want visible ASCII`:                   func(g *Grant) { g.Audience = "a b" },
-		`Grant.Audience "a\n": want visible ASCII`:                   func(g *Grant) { g.Audience = "a\n" },
-		`Grant.Audience "\x7f": want visible ASCII`:                  func(g *Grant) { g.Audience = "\x7f" },
-		`Grant.Audience "ü": want visible ASCII`:                     func(g *Grant) { g.Audience = "ü" },
-		`Grant.Audience "\xff": want visible ASCII`:                  func(g *Grant) { g.Audience = "\xff" },
+		"Grant.Owner, with Grant.Permit, has 129 bytes, want":        func(g *Grant) { g.Owner = strings.Repeat("o", 129) },
+		"Grant.Owner, with Grant.Permit, has 130 bytes": func(g *Grant) {
+			*g = permits(g.Permits)
+			g.Owner, g.Permit = strings.Repeat("o", 64), strings.Repeat("p", 65)
+		},
+		`Grant.Permits 1 and Grant.Permit "": want none for the ki`: func(g *Grant) { g.Permits = 1 },
+		`Grant.Permits 0 and Grant.Permit "p": want none for the k`: func(g *Grant) { g.Permit = "p" },
+		"Grant.Permits 0: want 1 to 2^31-1 for a semaphore":         func(g *Grant) { *g = permits(0) },
+		"Grant.Permits -1: want":                                    func(g *Grant) { *g = permits(-1) },
+		"Grant.Fence 3: want 0, because permits have no fencing":    func(g *Grant) { *g = permits(1); g.Fence = 3 },
+		`Grant.Owner "a/b" and Grant.Permit "": want no '/'`:        func(g *Grant) { *g = permits(1); g.Owner = "a/b" },
+		`Grant.Owner "o" and Grant.Permit "a/b": want no '/'`:       func(g *Grant) { *g = permits(1); g.Owner, g.Permit = "o", "a/b" },
+		"Grant.Expires: want a time after 1970":                     func(g *Grant) { g.Expires = time.Time{} },
+		"Grant.Expires: want a time after":                          func(g *Grant) { g.Expires = time.UnixMilli(0) },
+		"Grant.Audience is empty: want the name of a service":       func(g *Grant) { g.Audience = "" },
+		"Grant.Audience has 65 bytes, want at most 64":              func(g *Grant) { g.Audience = strings.Repeat("a", 65) },
+		`Grant.Audience "a,b": want visible ASCII without ','`:      func(g *Grant) { g.Audience = "a,b" },
+		`Grant.Audience "a b": want visible ASCII`:                  func(g *Grant) { g.Audience = "a b" },
+		`Grant.Audience "a\n": want visible ASCII`:                  func(g *Grant) { g.Audience = "a\n" },
+		`Grant.Audience "\x7f": want visible ASCII`:                 func(g *Grant) { g.Audience = "\x7f" },
+		`Grant.Audience "ü": want visible ASCII`:                    func(g *Grant) { g.Audience = "ü" },
+		`Grant.Audience "\xff": want visible ASCII`:                 func(g *Grant) { g.Audience = "\xff" },
 	} {
 		g := sample()
 		change(&g)
@@ -288,6 +301,33 @@ func TestSign_Refuses(t *testing.T) {
 		if token, err := k.Sign(sample()); err == nil || token != "" || !strings.Contains(err.Error(), "make Keys with NewKeys") {
 			t.Errorf("%s: %q, %v", name, token, err)
 		}
+	}
+}
+
+// permits returns the grant of a parent with permits.
+func permits(n int) Grant {
+	g := sample()
+	g.Kind, g.Fence, g.Permits = semaphore, 0, n
+	return g
+}
+
+// A parent that is a guest itself names who took the permits.
+func TestSign_Permits(t *testing.T) {
+	t.Parallel()
+	k := newKeys(t, secret(1))
+	for _, taker := range []string{"", "host.2.abcdefgh:7"} {
+		for _, n := range []int{1, math.MaxInt32} {
+			g := permits(n)
+			g.Permit = taker
+			if got, err := k.Verify(mustSign(t, k, g), "billing", expires); err != nil || got != g {
+				t.Errorf("%+v, %v, want %+v", got, err, g)
+			}
+		}
+	}
+	b := permits(1).payload()
+	b[ownerAt] = '/'
+	if got, err := k.Verify(k.seal(b), "billing", expires); !errors.Is(err, ErrMalformed) {
+		t.Errorf("an owner that begins with a slash: %+v, %v", got, err)
 	}
 }
 
@@ -418,11 +458,15 @@ func FuzzVerify(f *testing.F) {
 // What Sign signs, Verify reads as it was. What Sign refuses has no token.
 func FuzzGrant(f *testing.F) {
 	k := newKeys(f, secret(1))
-	f.Add([]byte("order:42"), "lock", "host.1.abcdefgh:1", uint64(7), expires.UnixMilli(), "billing")
-	f.Add([]byte{}, "fair", "", uint64(0), int64(-1), ",")
-	f.Add([]byte{0xff}, "write", strings.Repeat("o", longestOwner), uint64(1<<63), int64(1<<62), strings.Repeat("a", longestAudience))
-	f.Fuzz(func(t *testing.T, key []byte, kind, owner string, fence uint64, ms int64, audience string) {
-		g := Grant{LockIDOf(string(key)), kind, owner, fence, time.UnixMilli(ms).UTC(), audience}
+	f.Add([]byte("order:42"), "lock", "host.1.abcdefgh:1", uint64(7), 0, "", expires.UnixMilli(), "billing")
+	f.Add([]byte("order:42"), "semaphore", "host.1.abcdefgh:1", uint64(0), 2, "host.1.abcdefgh:2", expires.UnixMilli(), "billing")
+	f.Add([]byte{}, "fair", "", uint64(0), 0, "", int64(-1), ",")
+	f.Add([]byte{0xff}, "write", strings.Repeat("o", longestOwner), uint64(1<<63), -1, "/", int64(1<<62), strings.Repeat("a", longestAudience))
+	f.Fuzz(func(t *testing.T, key []byte, kind, owner string, fence uint64, permits int, permit string, ms int64, audience string) {
+		g := Grant{
+			Lock: LockIDOf(string(key)), Kind: kind, Owner: owner, Fence: fence, Permits: permits, Permit: permit,
+			Expires: time.UnixMilli(ms).UTC(), Audience: audience,
+		}
 		token, err := k.Sign(g)
 		if err != nil {
 			if g.check() == nil || token != "" {

@@ -38,7 +38,6 @@ func (c Config) Validate() error {
 	refuse(c.BufferBody < 0, "BufferBody is %d; use 0 for off, or a number of bytes", c.BufferBody)
 	refuse(c.RetryAfter != 0 && c.RetryAfter < time.Millisecond, "RetryAfter is %s; use 0 for %s, or at least 1ms, such as 5 * time.Second", c.RetryAfter, defaultRetryAfter)
 	refuse(!c.Delegates.known(), "Delegates is %d; use DelegatesNone, DelegatesTogether or DelegatesOneAtATime", int(c.Delegates))
-	refuse(c.Delegates != DelegatesNone && c.Limit > 0, "Delegates is %s, but permits have no guests; leave Delegates or Limit out", c.Delegates)
 	refuse(c.Delegates == DelegatesOneAtATime && c.Locker != nil, "Delegates is OneAtATime, and Locker makes the lock; use DelegatesTogether, or leave Locker out")
 	problems = append(problems, checkSiblings(c.Delegates, c.Mode, c.Fenced)...)
 	if err := c.Mode.check(len(c.Keys), c.Locker != nil, c.Fenced); err != nil {

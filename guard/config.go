@@ -72,8 +72,8 @@ type Config struct {
 	// core.WithDelegation. The client of the locks needs core.Options.Delegation. The tokens are in the
 	// header Reqlock-Delegation, which httplock.Transport sets. A request without a token that counts
 	// waits like anyone, and one whose caller's hold is over gets 409. The guard does not remove the
-	// header, and permits have no guests. DelegatesOneAtATime does not go with fencing tokens.
-	// DelegatesNone ignores the header.
+	// header. With a Limit, the request uses its caller's permit. DelegatesOneAtATime does not go with
+	// fencing tokens. DelegatesNone ignores the header.
 	Delegates Delegates
 	// Locker returns the lock for a name: any lock of package core, of any client. nil: Mode
 	// decides. With a Locker, leave Mode at ModeExclusive. Acquire of such a lock may fail with an

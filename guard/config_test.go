@@ -64,7 +64,6 @@ func TestValidate_Refuses(t *testing.T) {
 		"Fenced, two keys":  {func(c *Config) { c.Mode, c.Keys, c.Key = ModeFenced, []keyfuncs.Func{c.Key, c.Key}, nil }, "Mode is Fenced"},
 		"Limit":             {func(c *Config) { c.Limit = -3 }, "Limit is -3; use 0 for a lock"},
 		"Delegates":         {func(c *Config) { c.Delegates = 3 }, "Delegates is 3; use DelegatesNone"},
-		"Delegates, Limit":  {func(c *Config) { c.Delegates, c.Limit = DelegatesTogether, 2 }, "Delegates is Together, but permits have no guests"},
 		"Delegates, Fenced": {func(c *Config) { c.Delegates, c.Fenced = DelegatesOneAtATime, true }, "two locks have no common token; use DelegatesTogether"},
 		"Delegates, Locker": {func(c *Config) {
 			c.Delegates, c.Locker = DelegatesOneAtATime, func(*http.Request, string) core.Locker { return nil }

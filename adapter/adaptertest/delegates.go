@@ -19,6 +19,7 @@ var delegated = []scenario{
 	{name: "Delegates: the caller's lock is over, 409 at once", run: delegatesParentLost, setup: []func(*setup){callee}},
 	{name: "Delegates: a token that does not count, 409 as without", run: delegatesIgnored, setup: []func(*setup){callee}},
 	{name: "Delegates: together, or one at a time", run: delegatesSiblings, setup: []func(*setup){callee}},
+	{name: "Delegates with Limit: the request uses its caller's permit", run: delegatesLimit, setup: []func(*setup){callee}},
 	{name: "Delegates with several keys", run: delegatesSeveralKeys, setup: []func(*setup){callee}},
 }
 
@@ -49,7 +50,13 @@ func (fx *fixture) mustDelegate(audience string, names ...string) (lease *core.L
 	for i, name := range names {
 		locks[i] = c.Lock(name)
 	}
-	lease, err := core.MultiLock(locks...).Acquire(background, core.AcquireOptions{})
+	return fx.mustDelegateOf(audience, core.MultiLock(locks...))
+}
+
+// mustDelegateOf is mustDelegate for any lock of the caller.
+func (fx *fixture) mustDelegateOf(audience string, l core.Locker) (lease *core.Lease, tokens string) {
+	fx.Helper()
+	lease, err := l.Acquire(background, core.AcquireOptions{})
 	if err != nil {
 		fx.Fatal(err)
 	}
@@ -183,6 +190,25 @@ func delegatesSiblings(fx *fixture) {
 		fx.mustReleaseLease(lease)
 		fx.wantFree(lockName)
 	}
+}
+
+func delegatesLimit(fx *fixture) {
+	g := fx.newLimitedHandler()
+	s := fx.serveLimited(g.ServeHTTP, together)
+	permits := fx.newCaller().Semaphore(limitName, 2)
+	lease, tokens := fx.mustDelegateOf("callee", permits)
+	other, _ := fx.mustDelegateOf("callee", permits)
+	s.get(order).wantProblem(fx, 429, "limit", "1")
+	pending := s.start(s.orderWith(tokens))
+	run := g.nextRun()
+	fx.wantPermits(limitName, 2)
+	fx.mustReleaseLease(lease)
+	s.get(order).wantProblem(fx, 429, "limit", "1")
+	s.send(s.orderWith(tokens)).wantProblem(fx, 409, "parent-lost", "")
+	run.finish()
+	pending.mustGetAnswer().want(fx, 200, "done")
+	fx.wantPermits(limitName, 1)
+	fx.mustReleaseLease(other)
 }
 
 func delegatesSeveralKeys(fx *fixture) {

@@ -165,11 +165,8 @@ func (r Route) Guard(opts Options) (guard.Config, error) {
 		return guard.Config{}, err
 	}
 	delegates := guard.Delegates(max(0, slices.Index(guestNames, r.Delegates)))
-	switch {
-	case r.Delegates != "" && !slices.Contains(guestNames, r.Delegates):
+	if r.Delegates != "" && !slices.Contains(guestNames, r.Delegates) {
 		return guard.Config{}, fmt.Errorf("delegates is %q; want %s", r.Delegates, either(guestNames))
-	case delegates != guard.DelegatesNone && r.Limit > 0:
-		return guard.Config{}, errors.New("the route has both delegates and limit, but permits have no guests; leave one of them out")
 	}
 	return guard.Config{
 		WaitTime:      time.Duration(r.Wait),

@@ -244,7 +244,6 @@ func TestParse_Mistakes(t *testing.T) {
 		route(`"key": "k", "mode": "read", "fenced": true`):         `fenced is set with mode read, but readers have no tokens; leave fenced out, or use read_write`,
 		route(`"coalesce": {}, "delegates": "together"`):            `the route has settings of a lock, and no key`,
 		route(`"key": "k", "delegates": "all"`):                     `delegates is "all"; want none, together or one_at_a_time`,
-		route(`"key": "k", "delegates": "together", "limit": 2`):    `the route has both delegates and limit`,
 		route(`"plugin": "p", "fenced": true`):                      `the route is fenced, and has no key`,
 		route(`"key": "k", "limit": 1`):                             `1:62: limit is 1; want 2 or more, or 0 for a lock, which lets one in at a time`,
 		route(`"key": "k", "limit": -5`):                            `limit is -5; want 2 or more`,

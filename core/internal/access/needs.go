@@ -36,6 +36,7 @@ func Needs(key string) []Need {
 		"MARK":      wire.LatchMark(key, "owner"),
 		"TAKEN":     wire.PermitsTaken(key),
 		"DECLARED":  wire.PermitsDeclared(key),
+		"FAMILY":    wire.PermitFamily(key, "owner"),
 	}
 	var all []Need
 	var known []string

@@ -115,6 +115,8 @@ type Hold struct {
 	Key, Wire string
 	claim.Counts
 	Deepest int32 // the highest number of shared levels that it has ever had
+	// Invites says that the hold may have guests.
+	Invites bool
 	// Need is the TTL that the leases need, if one is shared; else 0. A stray may have shortened the
 	// time-out keys of the shared levels, so each change of the levels sets them anew.
 	Need time.Duration
@@ -124,7 +126,7 @@ type Hold struct {
 // sides of a read/write lock have fields and scripts of their own, and only a fenced hold has a
 // token. A hold of the read side has none either, but it refuses all writers, with ErrUpgrade.
 func (k *Kind) Reenters(held *Kind) bool {
-	return k.ReadWrite == held.ReadWrite && (!k.Fenced() || held.Fenced() || held.Shared)
+	return k.ReadWrite == held.ReadWrite && k.Counted == held.Counted && (!k.Fenced() || held.Fenced() || held.Shared)
 }
 
 // Succeeds reports whether a hold of another kind can be handed over to a waiter of this one.

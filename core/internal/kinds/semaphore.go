@@ -30,6 +30,9 @@ var Semaphore = Kind{
 		return lua.UpdatePermits(s.Permits(c.Key), c.Wire, c.Terms.Takes, lease)
 	},
 	Release: func(s Settings, c Hold) lua.Call {
+		if c.Invites {
+			return lua.LeavePermits(s.Permits(c.Key), c.family(c.Wire))
+		}
 		return lua.ReleasePermits(s.Permits(c.Key), c.Wire, c.Terms.Takes)
 	},
 	Renew: func(c Hold) lua.Renewable {
@@ -48,9 +51,11 @@ var Semaphore = Kind{
 	Commands: []Commands{{
 		For: "permits",
 		Reads: []string{"TIME", "GET KEY", "EXISTS KEY", "GET DECLARED", "ZSCORE TAKEN owner", "ZMSCORE TAKEN owner",
-			"ZCARD TAKEN", "ZCOUNT TAKEN 0 1", "ZRANGE TAKEN 0 0", "ZRANGEBYSCORE TAKEN 0 1", "PTTL TAKEN"},
+			"ZCARD TAKEN", "ZCOUNT TAKEN 0 1", "ZRANGE TAKEN 0 0", "ZRANGEBYSCORE TAKEN 0 1", "PTTL TAKEN",
+			"EXISTS FAMILY", "ZSCORE FAMILY owner", "ZCARD FAMILY", "ZRANGE FAMILY 0 -1", "PTTL FAMILY"},
 		Writes: []string{"INCRBY KEY 1", "SET KEY 1", "SET DECLARED 1", "PEXPIRE DECLARED 1", "ZADD TAKEN 1 owner",
-			"ZREM TAKEN owner", "ZREMRANGEBYSCORE TAKEN 0 1", "PEXPIRE TAKEN 1", "PERSIST TAKEN"},
+			"ZREM TAKEN owner", "ZREMRANGEBYSCORE TAKEN 0 1", "PEXPIRE TAKEN 1", "PERSIST TAKEN",
+			"ZADD FAMILY 1 owner", "ZREM FAMILY owner", "ZREMRANGEBYSCORE FAMILY 0 1", "PEXPIRE FAMILY 1", "DEL FAMILY"},
 	}},
 }
 
@@ -77,6 +82,11 @@ func (s Settings) Permits(key string) *lua.Semaphore {
 		Declared:     wire.PermitsDeclared(key),
 		Announcement: lua.Announcement{Channel: wire.PermitChannel(key), Commands: s.Publish},
 	}
+}
+
+// family returns the family of the hold's permits, which owner took.
+func (c Hold) family(owner string) lua.Family {
+	return lua.Family{Key: wire.PermitFamily(c.Key, owner), Owner: owner, Count: c.Terms.Takes, Member: c.Wire}
 }
 
 // permitOwners returns the owners of permits. An owner of reqlock may have several, and is named by

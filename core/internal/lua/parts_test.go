@@ -57,6 +57,8 @@ func TestParts(t *testing.T) {
 		permitInspect:     text("permit_clock") + text("permit_inspect"),
 		permitHolders:     text("permit_clock") + text("permit_holders"),
 		permitPresent:     text("permit_present"),
+		permitEnter:       text("permit_clock") + text("permit_enter"),
+		permitLeave:       text("permit_clock") + text("permit_leave"),
 		permitForce:       text("permit_clock") + text("force_tell") + text("permit_force_release"),
 		update:            text("update"),
 		enter:             text("enter"),

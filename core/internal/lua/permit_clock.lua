@@ -23,12 +23,17 @@ local function permit(owner, i)
   return i == 1 and owner or owner .. ':' .. i
 end
 
+-- Reports whether a sorted set has a member that has not expired.
+local function lives(set, member, now)
+  local expiry = redis.call('ZSCORE', set, member)
+  return expiry and tonumber(expiry) > now
+end
+
 -- Returns how many permits of a wire owner are missing or have expired.
 local function missing(taken, owner, count, now)
   local there = 0
   for i = 1, count do
-    local expiry = redis.call('ZSCORE', taken, permit(owner, i))
-    there = there + (expiry and tonumber(expiry) > now and 1 or 0)
+    there = there + (lives(taken, permit(owner, i), now) and 1 or 0)
   end
   return count - there
 end
@@ -50,11 +55,11 @@ local function drop(taken, owner, count)
   return dropped
 end
 
--- Prolongs the life of the key of permits, so that it does not end before a lease.
-local function outlast(taken, lease)
-  local ttl = redis.call('PTTL', taken)
+-- Prolongs the life of a key, so that it does not end before a lease.
+local function outlast(key, lease)
+  local ttl = redis.call('PTTL', key)
   if ttl >= 0 and ttl < lease then
-    redis.call('PEXPIRE', taken, 2 * lease)
+    redis.call('PEXPIRE', key, 2 * lease)
   end
 end
 

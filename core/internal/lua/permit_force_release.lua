@@ -1,7 +1,8 @@
--- Takes permits from the given holders and tells them. See also force_tell.lua.
+-- Takes permits from the given holders and tells them and their guests. See also force_tell.lua.
 --
 -- KEYS[1]     number of free permits
 -- KEYS[2]     permits that are taken
+-- KEYS[2+i]   family of the i-th holder's permits; see permit_enter.lua
 -- ARGV[1]     name of the semaphore
 -- ARGV[2]     number of holders, n
 -- ARGV[3..]   wire owners of the holders; each loses all its permits. Redisson has
@@ -26,6 +27,10 @@ for i = 3, n + 2 do
   table.insert(reply, math.min(dropped, 1))
   if dropped > 0 then
     table.insert(taken, ARGV[i])
+    for _, user in ipairs(redis.call('ZRANGE', KEYS[i], 0, -1)) do
+      table.insert(taken, user)
+    end
+    redis.call('DEL', KEYS[i])
   end
 end
 if freed > 0 then

@@ -3,6 +3,8 @@ package lua
 import (
 	_ "embed"
 	"time"
+
+	"github.com/reqlock/reqlock/core/internal/wire"
 )
 
 var (
@@ -24,6 +26,10 @@ var (
 	permitHoldersSource string
 	//go:embed permit_present.lua
 	permitPresentSource string
+	//go:embed permit_enter.lua
+	permitEnterSource string
+	//go:embed permit_leave.lua
+	permitLeaveSource string
 	//go:embed permit_force_release.lua
 	permitForceSource string
 
@@ -35,6 +41,8 @@ var (
 	permitInspect = script("permit_inspect", permitInspectSource, counted)
 	permitHolders = script("permit_holders", permitHoldersSource, counted)
 	permitPresent = script("permit_present", permitPresentSource, 0)
+	permitEnter   = script("permit_enter", permitEnterSource, acquires|counted)
+	permitLeave   = script("permit_leave", permitLeaveSource, counted)
 	permitForce   = script("permit_force_release", forceTell+permitForceSource, counted)
 )
 
@@ -99,10 +107,50 @@ func UpdatePermits(s *Semaphore, owner string, count int, lease time.Duration) C
 	return c
 }
 
-// ForceReleasePermits takes the permits of those owners that still have some, and tells their
-// clients; see permit_force_release.lua. ReadTaken reads its reply.
+// A Family is who uses the permits of a hold: its owner and the guests.
+type Family struct {
+	Key    string
+	Owner  string // wire owner that took the permits
+	Count  int    // how many permits those are
+	Member string // wire owner of the guest, or of whoever leaves
+}
+
+// Field is what renew.lua calls a guest.
+func (f Family) Field() string { return f.Owner + "/" + f.Member }
+
+// EnterPermits lets a guest use permits beside host, which uses them, too; see permit_enter.lua.
+// ReadAcquire reads its reply.
+func EnterPermits(s *Semaphore, f Family, host string, lease time.Duration) Call {
+	c := call(permitEnter, 2, 5)
+	c.add(s.Taken, f.Key, f.Owner, f.Count, host, f.Member, lease.Milliseconds())
+	return c
+}
+
+// LeavePermits frees the permits when the last of a family leaves; see permit_leave.lua. ReadRelease
+// reads its reply.
+func LeavePermits(s *Semaphore, f Family) Call {
+	c := s.call(permitLeave, []string{s.Free, s.Taken, f.Key}, 4)
+	c.add(f.Owner, f.Count, f.Member)
+	s.announceBy(&c)
+	return c
+}
+
+// UpdateGuestPermits is UpdatePermits for a guest.
+func UpdateGuestPermits(s *Semaphore, f Family, lease time.Duration) Call {
+	c := call(permitUpdate, 2, 4)
+	c.add(s.Taken, f.Key, f.Owner, f.Count, lease.Milliseconds(), f.Member)
+	return c
+}
+
+// ForceReleasePermits takes the permits of those owners that still have some, and tells their clients
+// and those of their guests; see permit_force_release.lua. ReadTaken
+// reads its reply.
 func ForceReleasePermits(s *Semaphore, name string, owners []string) Call {
-	c := s.call(permitForce, []string{s.Free, s.Taken}, 3+len(owners))
+	keys := []string{s.Free, s.Taken}
+	for _, owner := range owners {
+		keys = append(keys, wire.PermitFamily(s.Free, owner))
+	}
+	c := s.call(permitForce, keys, 3+len(owners))
 	c.add(name)
 	c.addOwners(owners)
 	s.announceBy(&c)

@@ -1,6 +1,7 @@
 -- Renews many holds of one client.
 --
--- KEYS       the lock hash of each hold, then the time-out keys of all read levels in that order
+-- KEYS       the lock hash of each hold, then in that order the time-out keys of all read levels, and
+--            the families of those permits that a guest uses; see permit_enter.lua
 -- ARGV[1]    lease, ms
 -- ARGV[2]    number of holds
 -- ARGV[2+i]  field of the i-th hold in its hash
@@ -9,7 +10,7 @@
 --            when it was last seen to live for too long, in ms of the server's clock; 0: it was not
 --
 -- The key of permits is the sorted set of those that are taken, by expiry, and the field is the id of
--- the first.
+-- the first. For a guest, a slash and its wire owner follow.
 --
 -- Reply: for each hold 1 if it was renewed, 0 if it is gone, the TTL of its hash or permit in ms if
 -- that is much longer than the lease and no other owner shares it, or the text of the error of its
@@ -67,15 +68,20 @@ local function shorten(key, lease, ttl, seen)
   return 1, true
 end
 
--- Renews the permits of a hold. Returns the reply.
-local function permits(key, id, count, lease, seen)
+-- Renews the permits of a hold, and the place of a guest in their family. Returns the reply.
+local function permits(key, field, count, lease, seen, family)
+  local id, guest = string.match(field, '^([^/]+)/?(.*)$')
+  local members = family and {{family, guest}} or {}
+  for i = 1, count do
+    table.insert(members, {key, i == 1 and id or id .. ':' .. i})
+  end
   local clock, longest = call('TIME'), 0
   if clock.err then
     return clock.err
   end
   local time = clock[1] * 1000 + math.floor(clock[2] / 1000)
-  for i = 1, count do
-    local score = call('ZSCORE', key, i == 1 and id or id .. ':' .. i)
+  for _, m in ipairs(members) do
+    local score = call('ZSCORE', m[1], m[2])
     if not score or type(score) == 'table' then
       return score and score.err or 0
     end
@@ -87,15 +93,17 @@ local function permits(key, id, count, lease, seen)
   call('ZREM', key, '') -- as above: ZADD must not be the first write. No id is empty
   local long = longest > time + lease * 9 / 8
   local shortens = long and seen ~= 0 and math.abs(longest - seen) <= 100
-  for i = 1, count do
-    local done = call('ZADD', key, shortens and 'XX' or 'GT', time + lease, i == 1 and id or id .. ':' .. i)
+  for _, m in ipairs(members) do
+    local done = call('ZADD', m[1], shortens and 'XX' or 'GT', time + lease, m[2])
     if type(done) == 'table' and done.err then
       return done.err
     end
   end
-  local ttl = call('PTTL', key)
-  if ttl >= 0 and ttl < 2 * lease then
-    call('PEXPIRE', key, math.max(24 * 3600 * 1000, 2 * lease))
+  for _, set in ipairs({key, family}) do
+    local ttl = call('PTTL', set)
+    if ttl >= 0 and ttl < 2 * lease then
+      call('PEXPIRE', set, math.max(24 * 3600 * 1000, 2 * lease))
+    end
   end
   if not long or shortens then
     return 1
@@ -119,8 +127,9 @@ for i = 1, holds do
 
   local result, shortened, counted = 0, false, a and tonumber(ARGV[a + 1]) < 0
   if counted then
-    last = first - 1
-    result = permits(key, ARGV[2 + i], -ARGV[a + 1], lease, seen)
+    local family = string.find(ARGV[2 + i], '/', 1, true)
+    last = family and first or first - 1
+    result = permits(key, ARGV[2 + i], -ARGV[a + 1], lease, seen, family and KEYS[first])
   else
     local mine = call('HEXISTS', key, ARGV[2 + i])
     result = mine == 0 and 0 or mine == 1 and 1 or mine.err
@@ -133,7 +142,7 @@ for i = 1, holds do
       result, shortened = shorten(key, lease, ttl, seen)
     end
   end
-  for k = first, last do
+  for k = first, counted and 0 or last do
     if result ~= 0 and type(result) == 'number' then
       local ttl = prolong(KEYS[k], lease, '1')
       if type(ttl) == 'string' then

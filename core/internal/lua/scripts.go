@@ -523,6 +523,8 @@ type Renewable struct {
 	Timeouts []string
 	// Permits is how many permits it has, if Key is their sorted set; else 0.
 	Permits int
+	// Family is the key of a Family whose guest the hold is; then Field is Family.Field. "": it is none.
+	Family string
 	// Lease is 0 if Renew's holds.
 	Lease time.Duration
 	// Seen is the Expiry of an earlier Renewal. If the hash still expires then, its TTL is shortened
@@ -537,20 +539,26 @@ func (h Renewable) usual(lease time.Duration) bool {
 
 // Renew renews many holds; see renew.lua. ReadRenew reads its reply.
 func Renew(holds []Renewable, lease time.Duration) Call {
-	timeouts, special := 0, 0
+	further, special := 0, 0
 	for _, h := range holds {
-		timeouts += len(h.Timeouts)
+		further += len(h.Timeouts)
+		if h.Family != "" {
+			further++
+		}
 		if !h.usual(lease) {
 			special++
 		}
 	}
-	c := call(renew, len(holds)+timeouts, 2+len(holds)+4*special)
+	c := call(renew, len(holds)+further, 2+len(holds)+4*special)
 	for _, h := range holds {
 		c.add(h.Key)
 	}
 	for _, h := range holds {
 		for _, key := range h.Timeouts {
 			c.add(key)
+		}
+		if h.Family != "" {
+			c.add(h.Family)
 		}
 	}
 	c.add(lease.Milliseconds(), len(holds))
@@ -710,7 +718,7 @@ func (c Call) ReadUpdate(reply any) (updated bool, err error) {
 func (c Call) ReadRelease(reply any) (freed bool, receivers int, err error) {
 	n, ok := reply.(int64)
 	switch {
-	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate && c.Script != permitRelease:
+	case !ok, n < 0, n > 1 && c.Script != release && c.Script != readWriteUpdate && c.Script != permitRelease && c.Script != permitLeave:
 		return false, 0, unexpected(c.Script, reply)
 	case n == 0:
 		return false, 0, nil

@@ -68,6 +68,10 @@ func PermitsTaken(name string) string { return suffixed(name, permitsTaken) }
 // has such keys.
 func PermitsDeclared(name string) string { return suffixed(name, permitsDeclared) }
 
+// PermitFamily returns the sorted set of the owners that use the permits of one owner, by when their
+// leases end. There is one only while guests use them. Only reqlock has such keys.
+func PermitFamily(name, owner string) string { return suffixed(name, owner+":family") }
+
 // PermitChannel returns the channel that announces free permits.
 func PermitChannel(name string) string { return prefixed("redisson_sc", name) }
 
