@@ -332,6 +332,31 @@ func TestGuest_Forced(t *testing.T) {
 	}
 }
 
+// Who frees a writer by force leaves a guest that has become a reader alone, and lets readers in.
+func TestGuest_ForcedBesideAReader(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	a, b, other := fx.newLocks(t, service(t, "a")), fx.newLocks(t, service(t, "b")), fx.newLocks(t)
+	host := mustAcquire(t, bg, a.ReadWriteLock("a").Write(), AcquireOptions{})
+	l := b.ReadWriteLock("a")
+	guest := mustAcquire(t, delegated(t, host, "b"), l.Write(), AcquireOptions{})
+	reads := mustAcquire(t, guest.Context(), l.Read(), AcquireOptions{})
+	mustRelease(t, guest)
+	waiting := acquireAsync(bg, other.ReadWriteLock("a").Read(), AcquireOptions{WaitTime: WaitForever})
+	eventuallyAsleepFor(t, other, "a", false)
+	if forced, err := other.ReadWriteLock("a").Write().ForceUnlock(bg); err != nil || !forced {
+		t.Fatalf("ForceUnlock: %t, %v", forced, err)
+	}
+	mustReceive(t, "the loss", host.Done())
+	got := mustReceive(t, "the lock for a reader", waiting)
+	if got.err != nil || reads.Err() != nil {
+		t.Fatalf("the reader: %v; the guest: %v", got.err, reads.Err())
+	}
+	wantErr(t, "a writer beside the readers", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+	mustRelease(t, got.lease)
+	mustRelease(t, reads)
+}
+
 // An entry whose reply is lost is repeated, and leaves one hold. If the caller has left, it is undone.
 func TestGuest_RepliesLost(t *testing.T) {
 	t.Parallel()
