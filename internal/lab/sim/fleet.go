@@ -57,7 +57,7 @@ func (w *world) newProcess(name string) *process {
 	opts.LogNames = true
 	opts.ClientID = name // the default differs from run to run
 	if w.cfg.guests {
-		opts.Delegation = delegation.Service{Keys: delegationKeys, Name: name}
+		opts.Delegation = delegation.Service{Keys: delegationKeys(), Name: name}
 	}
 	opts.Observer = core.Observer{
 		Acquired: func(ctx context.Context, e core.Event) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/reqlock/reqlock/core"
@@ -18,22 +19,24 @@ import (
 // of these, so all of those kept their worlds.
 func hasGuests(seed uint64) bool { return seed%11 == 9 }
 
-// delegate makes the callers of a world delegate. Its locks are of the kinds that have guests.
-func (c *config) delegate(rng *rand.Rand) {
-	c.guests = true
-	for i := range c.names {
-		c.names[i].kind, c.names[i].permits = []string{"lock", "fair", "fenced", "rw", "rw"}[rng.IntN(5)], 0
+// haveGuests makes the callers of a world delegate. Its locks are of the kinds that have guests. Other
+// worlds get no maps for them, because the runtime draws a random number for each map.
+func (w *world) haveGuests(rng *rand.Rand) {
+	w.cfg.guests = true
+	w.oracle.invited, w.oracle.families = make(map[visit]struct{}), make(map[member]familyName)
+	for i := range w.cfg.names {
+		w.cfg.names[i].kind, w.cfg.names[i].permits = []string{"lock", "fair", "fenced", "rw", "rw"}[rng.IntN(5)], 0
 	}
 }
 
-// delegationKeys are those of all processes.
-var delegationKeys = func() *delegation.Keys {
+// delegationKeys returns those of all processes.
+var delegationKeys = sync.OnceValue(func() *delegation.Keys {
 	keys, err := delegation.NewKeys(bytes.Repeat([]byte("k"), 32))
 	if err != nil {
 		panic(err)
 	}
 	return keys
-}()
+})
 
 // An invitation is the right of a process to enter the hold of a claim.
 type invitation struct {
@@ -88,7 +91,7 @@ func (k *caller) invite(g *grant) {
 // expiry returns when the first of some tokens expires.
 func expiry(tokens, audience string) (first time.Time) {
 	for token := range strings.SplitSeq(tokens, ",") {
-		g, err := delegationKeys.Verify(strings.TrimSpace(token), audience, time.Now())
+		g, err := delegationKeys().Verify(strings.TrimSpace(token), audience, time.Now())
 		if err != nil {
 			panic("sim: a new token is no good: " + err.Error())
 		}

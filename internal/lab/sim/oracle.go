@@ -125,8 +125,6 @@ func newOracle(w *world) *oracle {
 		forever:      make(map[string]bool),
 		granted:      make(map[string][]hold),
 		enoughSince:  make(map[permitCount]time.Duration),
-		invited:      make(map[visit]struct{}),
-		families:     make(map[member]familyName),
 		freeSince:    make(map[string]time.Duration),
 		orphans:      make(map[entry]orphan),
 		restored:     make(map[entry]struct{}),

@@ -341,7 +341,8 @@ func TestOracle_Guests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, n := emptyWorld(test.kind)
-			w.cfg.guests = true
+			w.haveGuests(w.stream("guests", 0))
+			w.cfg.names[0].kind = test.kind
 			n.scripts = memredis.NewRunner()
 			defer n.scripts.Close()
 			for _, owner := range []string{"p1.x:1", "p2.x:1"} {
@@ -415,6 +416,7 @@ func TestOracle_GuestTokens(t *testing.T) {
 			c := &claim{op: &op{name: "g", invited: &invitation{host: host, until: test.until}}, token: test.token}
 			c.parts = []part{{name: "lock-a", owner: "p2.x:1"}}
 			if test.entered {
+				w.haveGuests(w.stream("guests", 0))
 				w.oracle.families[member{"lock-a", "p1.x:1"}] = "p1.x:1"
 				w.oracle.families[member{"lock-a", "p2.x:1"}] = "p1.x:1"
 			}

@@ -169,7 +169,7 @@ func Run(seed uint64) Result {
 	w.oracle = newOracle(w)
 	w.cfg = newConfig(w.stream("config", 0), w.stream("semaphores", 0))
 	if hasGuests(seed) {
-		w.cfg.delegate(w.stream("guests", 0))
+		w.haveGuests(w.stream("guests", 0))
 	}
 	ids := w.stream("ids", 0)
 	defer func(system io.Reader) { cryptorand.Reader = system }(cryptorand.Reader)
