@@ -15,8 +15,8 @@ import (
 	"github.com/reqlock/reqlock/delegation"
 )
 
-// hasGuests reports whether the callers of a seed delegate. When guests came, no seed in testdata was one
-// of these, so all of those kept their worlds.
+// hasGuests reports whether the callers of a seed delegate. When guests came, no seed in testdata was
+// one of these, so all of those kept their worlds.
 func hasGuests(seed uint64) bool { return seed%11 == 9 }
 
 // haveGuests makes the callers of a world delegate. Its locks are of the kinds that have guests. Other
@@ -102,7 +102,7 @@ func expiry(tokens, audience string) (first time.Time) {
 	return first
 }
 
-// partner draws a process, which may be the caller's own. It returns nil if that is closing.
+// partner draws a process that is not closing. It may be the caller's own. nil: there is none.
 func (k *caller) partner() *process {
 	k.world.mu.Lock()
 	defer k.world.mu.Unlock()
@@ -177,7 +177,8 @@ func (o *oracle) invite(inv *invitation, proc *process) {
 	}
 }
 
-// A familyName is the hold that a caller had who was no guest: all of the family entered because of it.
+// A familyName is the wire owner of the first host, who is no guest: all of the family entered because
+// of that hold.
 type familyName string
 
 // family returns the family of a hold. One without guests is its own.
@@ -206,7 +207,8 @@ func (o *oracle) oneFamily(name string, fields []string) bool {
 	return true
 }
 
-// An entry of a guest: enter.lua begins its arguments with the field of the host and that of the guest.
+// An entering is the entry of a guest: the arguments of enter.lua begin with the field of the host and
+// that of the guest.
 type entering struct {
 	host, guest member
 	// hostField and guestField are the fields in the hash.
@@ -215,7 +217,7 @@ type entering struct {
 	hadHost, hadGuest bool
 }
 
-// entering returns the entry that a script is about to make, if it is one that somebody was invited to.
+// entering returns the entry that a script is about to make, if its process was invited to that hold.
 func (o *oracle) entering(n *node, keys, args []string) *entering {
 	if !o.world.cfg.guests || len(keys) == 0 || len(args) < 2 {
 		return nil

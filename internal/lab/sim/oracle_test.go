@@ -328,7 +328,7 @@ func TestOracle_Guests(t *testing.T) {
 		"a stranger of the host's process":      {"lock", []string{host, guest, stranger}, "exclude each other"},
 		"a stranger beside the guest":           {"lock", []string{host, guest, leaves, stranger}, "exclude each other"},
 		"a stranger after both":                 {"lock", []string{host, guest, leaves, "HDEL lock-a p2.x:1", stranger}, ""},
-		"one that nobody invited":               {"lock", []string{host, "ENTER p1.x:1 p3.x:1"}, "exclude each other"},
+		"one without an invitation":             {"lock", []string{host, "ENTER p1.x:1 p3.x:1"}, "exclude each other"},
 		"a guest of a host that has left":       {"lock", []string{host, leaves, guest}, "p2.x:1 has entered lock-a as a guest of p1.x:1, which does not hold it"},
 		"a guest of a writer":                   {"rw", []string{writer, writes}, ""},
 		"a writer that reads on":                {"rw", []string{writer, writes, "HSET lock-a p1.x:1 1", "HDEL lock-a p1.x:1:write"}, ""},
@@ -374,12 +374,12 @@ func TestOracle_InvitedInVain(t *testing.T) {
 		// want says whether the oracle excuses the error.
 		want bool
 	}{
-		"the host holds the lock":   {func(*world, *op) {}, core.ErrParentLost, false},
-		"the host has left":         {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrParentLost, true},
-		"the host is dead":          {func(w *world, _ *op) { w.processes[0].dead = true }, core.ErrParentLost, true},
-		"the lock was damaged":      {func(w *world, _ *op) { w.oracle.damage("lock-a") }, core.ErrParentLost, true},
-		"another error":             {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrWrongKind, false},
-		"nobody has invited anyone": {func(_ *world, p *op) { p.invited = nil }, core.ErrParentLost, false},
+		"the host holds the lock": {func(*world, *op) {}, core.ErrParentLost, false},
+		"the host has left":       {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrParentLost, true},
+		"the host is dead":        {func(w *world, _ *op) { w.processes[0].dead = true }, core.ErrParentLost, true},
+		"the lock was damaged":    {func(w *world, _ *op) { w.oracle.damage("lock-a") }, core.ErrParentLost, true},
+		"another error":           {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrWrongKind, false},
+		"no invitation":           {func(_ *world, p *op) { p.invited = nil }, core.ErrParentLost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -394,8 +394,8 @@ func TestOracle_InvitedInVain(t *testing.T) {
 	}
 }
 
-// A guest has its host's fencing token, and nobody who was invited gets the lock as a stranger while the
-// token of the invitation is good.
+// A guest has its host's fencing token, and a caller that was invited does not get the lock as a
+// stranger while the token of the invitation is good.
 func TestOracle_GuestTokens(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
