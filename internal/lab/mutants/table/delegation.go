@@ -23,7 +23,7 @@ var delegationMutants = []Mutant{
 		File:    scripts + "enter.lua",
 		Old:     "if redis.call('PTTL', KEYS[1]) < lease then",
 		New:     "if false then",
-		Nets:    []string{"world plain/guests-handover"},
+		Nets:    []string{"sim", "world plain/guests-handover"},
 		Report:  "was granted 60000 ms and has 30000",
 	},
 	{
