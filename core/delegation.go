@@ -257,3 +257,7 @@ func (c *Client) countGuest(w *waiter, err error) {
 
 // family reports whether the hash may have other holds that exclude all but each other.
 func (h *hold) family() bool { return h.invites || h.kind.Invited() }
+
+// familyLasts is how long a family is expected to last at most. Each of its holds renews the hash, and
+// with it what is left of the others, whose leases may have expired long ago.
+const familyLasts = 24 * time.Hour

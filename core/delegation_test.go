@@ -278,6 +278,45 @@ func TestGuest_HostLost(t *testing.T) {
 	wantErr(t, "the host", host.Release(bg), ErrLockLost)
 }
 
+// Redis refuses to free a hold of a family for longer than its lease. The others keep the hash, so the
+// cleaner goes on, and in the end the lock is free when they have left.
+func TestGuest_CleanedUpAfterItsLease(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []string{"host", "guest"} {
+		t.Run(lost, func(t *testing.T) {
+			t.Parallel()
+			fx := newRedis(t)
+			brief, proxy := fx.newProxiedLocks(t, service(t, "b"))
+			other := fx.newLocks(t, service(t, "b"))
+			refused := proxy.OnEvery(runsScript(releaseScript), redistest.ReplyWith("-ERR some trouble\r\n"))
+			short := AcquireOptions{LeaseTime: 500 * time.Millisecond}
+			host, guest := other, brief
+			hostTime, guestTime := AcquireOptions{LeaseTime: time.Hour}, short
+			if lost == "host" {
+				host, guest, hostTime, guestTime = brief, other, short, hostTime
+			}
+			ends := mustAcquire(t, bg, host.Lock("a"), hostTime)
+			stays := mustAcquire(t, delegated(t, ends, "b"), guest.Lock("a"), guestTime)
+			if lost == "guest" {
+				ends, stays = stays, ends
+			}
+			mustReceive(t, "the end of the lease", ends.Done())
+			eventually(t, "attempts to free the hold after its lease", func() bool {
+				brief.cleaner.mu.Lock()
+				defer brief.cleaner.mu.Unlock()
+				for u := range brief.cleaner.pending {
+					return u.claim.Failures() > 6 // they take more than three seconds
+				}
+				return false
+			})
+			refused.Remove()
+			eventually(t, "the hold to be freed", func() bool { return len(fx.hash(t, "a")) == 1 && brief.Stats() == Stats{} })
+			mustRelease(t, stays)
+			mustRelease(t, mustAcquire(t, bg, brief.Lock("a"), AcquireOptions{}))
+		})
+	}
+}
+
 // Who frees the lock by force ends the guests, too.
 func TestGuest_Forced(t *testing.T) {
 	t.Parallel()
@@ -292,6 +331,31 @@ func TestGuest_Forced(t *testing.T) {
 		mustReceive(t, "the loss", lease.Done())
 		wantErr(t, "the loss", lease.Err(), ErrLockLost)
 	}
+}
+
+// Who frees a writer by force leaves a guest that has become a reader alone, and lets readers in.
+func TestGuest_ForcedBesideAReader(t *testing.T) {
+	t.Parallel()
+	fx := newRedis(t)
+	a, b, other := fx.newLocks(t, service(t, "a")), fx.newLocks(t, service(t, "b")), fx.newLocks(t)
+	host := mustAcquire(t, bg, a.ReadWriteLock("a").Write(), AcquireOptions{})
+	l := b.ReadWriteLock("a")
+	guest := mustAcquire(t, delegated(t, host, "b"), l.Write(), AcquireOptions{})
+	reads := mustAcquire(t, guest.Context(), l.Read(), AcquireOptions{})
+	mustRelease(t, guest)
+	waiting := acquireAsync(bg, other.ReadWriteLock("a").Read(), AcquireOptions{WaitTime: WaitForever})
+	eventuallyAsleepFor(t, other, "a", false)
+	if forced, err := other.ReadWriteLock("a").Write().ForceUnlock(bg); err != nil || !forced {
+		t.Fatalf("ForceUnlock: %t, %v", forced, err)
+	}
+	mustReceive(t, "the loss", host.Done())
+	got := mustReceive(t, "the lock for a reader", waiting)
+	if got.err != nil || reads.Err() != nil {
+		t.Fatalf("the reader: %v; the guest: %v", got.err, reads.Err())
+	}
+	wantErr(t, "a writer beside the readers", tryAcquire(other.ReadWriteLock("a").Write()), ErrNotAcquired)
+	mustRelease(t, got.lease)
+	mustRelease(t, reads)
 }
 
 // An entry whose reply is lost is repeated, and leaves one hold. If the caller has left, it is undone.

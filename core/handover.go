@@ -178,7 +178,7 @@ func (o *handover) applyLocked(v claim.HandOverVerdict, at clock.Instant) (displ
 		eng.cleaner.add(o.to.kind.Release(eng.settings(), g), g, o.lease.duration(), v.CleanHeir)
 	}
 	if !v.CleanHold.None() {
-		eng.cleaner.add(h.kind.Release(eng.settings(), o.counts), o.counts, h.longest, v.CleanHold)
+		eng.cleaner.add(h.kind.Release(eng.settings(), o.counts), o.counts, h.remainsLocked(), v.CleanHold)
 	}
 	if v.Wake {
 		wake(e.queue.Wake())

@@ -166,6 +166,14 @@ func (h *hold) neededTTLLocked() (longest time.Duration) {
 	return max(longest, minLease)
 }
 
+// remainsLocked returns how long Redis can keep the hold after its last command.
+func (h *hold) remainsLocked() time.Duration {
+	if h.family() {
+		return max(h.longest, familyLasts)
+	}
+	return h.longest
+}
+
 // countsLocked returns the hold's counts by its current leases.
 func (h *hold) countsLocked() kinds.Hold {
 	return h.countsOfLocked(h.claim.Counts())

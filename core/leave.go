@@ -73,6 +73,9 @@ func (w *waiter) cleanUp(wire string, left claim.Leftovers) {
 func (w *waiter) remains() time.Duration {
 	eng := w.entry.engine()
 	d := eng.leaseTime(w.fixed)
+	if w.kind.Invited() {
+		d = max(d, familyLasts)
+	}
 	if p := w.fairPlace(); p != nil {
 		d = max(d, eng.opts.FairWaitTimeout, eng.clock().Until(p.expires))
 	}

@@ -22,7 +22,7 @@ func (l loss) finish() {
 	}
 	h.entry.open()
 	g, eng := h.countsLocked(), h.engine()
-	eng.cleaner.add(h.kind.Release(eng.settings(), g), g, h.longest, claim.AfterLoss(h.claim.Strays(false)))
+	eng.cleaner.add(h.kind.Release(eng.settings(), g), g, h.remainsLocked(), claim.AfterLoss(h.claim.Strays(false)))
 	h.entry.removeLocked(h)
 	h.entry.freedLocked(0)
 	h.entry.close()

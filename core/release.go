@@ -146,7 +146,7 @@ func (h *hold) free(l *level, g kinds.Hold, e ending) error {
 		h.entry.deliverLocked(h, r, began)
 	}
 	if !v.Clean.None() {
-		eng.cleaner.add(h.cleanUpCall(v, call, g, e), g, h.longest, v.Clean)
+		eng.cleaner.add(h.cleanUpCall(v, call, g, e), g, h.remainsLocked(), v.Clean)
 	}
 	h.endReleasedLocked(v.Err)
 	h.entry.removeLocked(h)

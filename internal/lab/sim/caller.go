@@ -37,6 +37,8 @@ type op struct {
 	behind time.Duration
 	// parent is the operation that this one re-enters.
 	parent *op
+	// invited is the hold that it may enter as a guest; nil: none.
+	invited *invitation
 
 	mu    sync.Mutex
 	parts []part
@@ -237,6 +239,9 @@ func (k *caller) acquire(ctx context.Context, p *op, opts core.AcquireOptions, c
 	c := &claim{op: p, lease: lease, process: k.process, parts: p.held(), leaseTime: opts.LeaseTime}
 	c.endsBy = w.now() + opts.LeaseTime
 	w.note(p.name, "acquired %v", c.parts)
+	if p.invited != nil { // a guest has what its host has
+		p.kind = c.parts[0].kind
+	}
 	if len(c.parts) < len(p.names) {
 		panic("sim: the Observer missed a lock that " + p.name + " acquired")
 	}
@@ -258,6 +263,9 @@ func (k *caller) checkTime(ctx context.Context, p *op, opts core.AcquireOptions,
 	took := w.now() - p.began
 	if p.kind == "multi" || !k.process.alive() { // a MultiLock releases before it returns
 		return
+	}
+	if p.visits() {
+		opts.WaitTime = 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
 		if late := w.now() - max(deadline.Sub(w.start), p.began); late > time.Millisecond {
@@ -293,6 +301,9 @@ func (k *caller) hold(g *grant, d time.Duration) {
 		}
 		if w.now() >= end || g.lease.Err() != nil {
 			break
+		}
+		if w.cfg.guests && k.chance(0.4) {
+			k.invite(g)
 		}
 		switch k.rng.IntN(6) {
 		case 0:
@@ -333,7 +344,7 @@ func (k *caller) reenter(g *grant, d time.Duration) {
 		return
 	}
 	p := k.newOp(g.op)
-	p.kind, p.names = g.op.kind, g.op.names
+	p.kind, p.names, p.invited = g.op.kind, g.op.names, g.op.invited
 	locks := k.process.locks
 	var locker core.Locker
 	switch {

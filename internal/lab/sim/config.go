@@ -18,6 +18,8 @@ type config struct {
 	// callers is how many each process has.
 	callers int
 	names   []lockName
+	// guests says that callers delegate their leases to each other.
+	guests bool
 	// latency is how long a packet takes, on average.
 	latency  time.Duration
 	poolSize int
@@ -112,6 +114,9 @@ func (c config) String() string {
 	}
 	if faults == nil {
 		faults = []string{"none"}
+	}
+	if c.guests {
+		names = append(names, "with guests")
 	}
 	o := c.options
 	return fmt.Sprintf("%s with %d processes of %d callers each; locks: %s; WatchdogTimeout %s, PollInterval %s, "+

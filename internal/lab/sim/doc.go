@@ -3,9 +3,9 @@
 //
 // A seed determines a world. It has a few processes, each with a complete core.Client on its own
 // go-redis client, and one Redis. Callers in these processes acquire locks of all kinds, hold them,
-// re-enter them and release them. Everything runs in one testing/synctest bubble: its clock moves
-// only when all goroutines are blocked, so half an hour of leases, watchdogs and polls takes a
-// moment.
+// re-enter them and release them. In some worlds, they also delegate them to each other. Everything
+// runs in one testing/synctest bubble: its clock moves only when all goroutines are blocked, so half
+// an hour of leases, watchdogs and polls takes a moment.
 //
 //	config.go   what a world is like: its processes, locks, time-outs, latencies, faults
 //	world.go    a simulation from its start to its end
@@ -16,6 +16,7 @@
 //	node.go     the server: connections, pub/sub, scripts, error replies, restarts
 //	oracle.go   the invariants
 //	permits.go  those of semaphores
+//	guests.go   callers that enter the holds of others, and their families
 //	trace.go    a log of the run
 //	run         the command behind make sim
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/delegation"
 )
 
 // A process uses locks, through its own Redis client.
@@ -55,6 +56,9 @@ func (w *world) newProcess(name string) *process {
 	opts.Logger = slog.New(logHandler{proc})
 	opts.LogNames = true
 	opts.ClientID = name // the default differs from run to run
+	if w.cfg.guests {
+		opts.Delegation = delegation.Service{Keys: delegationKeys(), Name: name}
+	}
 	opts.Observer = core.Observer{
 		Acquired: func(ctx context.Context, e core.Event) {
 			if op, ok := ctx.Value(opKey{}).(*op); ok {
@@ -241,6 +245,8 @@ func (f *fleet) close() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		_ = proc.close(ctx)
 		cancel()
+	}
+	for _, proc := range f.running() { // the work of one may be in the client of another
 		proc.work.Wait()
 	}
 	f.replacing.Wait()

@@ -157,8 +157,8 @@ func (o *oracle) owned(e entry) bool {
 	return false
 }
 
-// mayProlong reports whether the lease of a leftover may be prolonged: by readers, who share a
-// hash; by a command that a closed process sent before; or by a process that repeats its acquire
+// mayProlong reports whether the lease of a leftover may be prolonged: by readers, and by
+// guests, who share a hash; by a command that a closed process sent before; or by a process that repeats its acquire
 // and finds that a rollback has granted it.
 func (o *oracle) mayProlong(e entry) bool {
 	w := o.world
@@ -168,7 +168,7 @@ func (o *oracle) mayProlong(e entry) bool {
 	}
 	_, restored := o.restored[e]
 	mode, _ := w.nodeOf(e.key).db.Field(e.key, "mode")
-	return (restored || mode == "read") && (!w.stopping || o.inUse(nameOf(e.key)))
+	return o.hasGuests(e) || (restored || mode == "read") && (!w.stopping || o.inUse(nameOf(e.key)))
 }
 
 // inUse reports whether a lock has a holder or a waiter.

@@ -172,9 +172,12 @@ func (n *node) eval(source string, args []string) any {
 	n.scripts.ReadOnly = refuses == readOnly
 	n.scripts.NoPublish = refuses == noPublishing
 	n.changed = n.changed[:0]
+	o := n.world.oracle
+	guest := o.entering(n, args[1:1+keys], args[1+keys:])
 	reply := n.scripts.Eval(n.db, source, args[1:1+keys], args[1+keys:])
+	o.entered(n, guest)
 	for _, name := range n.changed {
-		n.world.oracle.checkGrants(name)
+		o.checkGrants(name)
 	}
 	return reply
 }

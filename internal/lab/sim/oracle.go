@@ -18,7 +18,10 @@ import (
 //     a time-out key as well. If a fault or ForceUnlock takes these keys away, each lease that was
 //     granted or requested before may report the loss late, until its time is over;
 //   - two leases of one process that exclude each other are never valid together, not even then;
-//   - the hash of a lock has one holder, or only readers;
+//   - the hash of a lock has one holder, or only readers, or one family: a holder and its guests, and
+//     their guests;
+//   - a guest enters only while its host holds the lock, has its fencing token, and does not wait. It
+//     is turned away only if its host has left or lost the lock;
 //   - a permit is granted only if no more are in force then than were declared last; see permits.go;
 //   - fencing tokens rise as long as no fault changes their counter;
 //   - a lease is lost only after a fault;
@@ -67,6 +70,10 @@ type oracle struct {
 	forever map[string]bool
 	// granted has the permits of a semaphore that were in force when the last one was granted.
 	granted map[string][]hold
+	// invited has who may enter which hold as a guest.
+	invited map[visit]struct{}
+	// families has the families of all holds that had or were guests.
+	families map[member]familyName
 	// enoughSince has when so many permits became free, by name and number.
 	enoughSince map[permitCount]time.Duration
 }
@@ -91,6 +98,8 @@ type claim struct {
 	endsBy time.Duration
 	// released is true if the lease was released, or is about to be.
 	released bool
+	// token is the fencing token. 0: it has none.
+	token uint64
 	// marker is the TTL of the marker of a Once. 0: it has none.
 	marker time.Duration
 }
@@ -294,28 +303,15 @@ func (o *oracle) checkHash(name string) {
 		o.violate(name, "the key %s has no TTL", name)
 	}
 	mode, readWrite := n.db.Field(name, "mode")
-	holders := len(fields)
-	if readWrite {
-		holders--
-	}
-	writers := 0
-	for _, f := range fields {
-		if owner, isWriter := strings.CutSuffix(f, ":write"); isWriter {
-			writers++
-			holders--
-			if _, reads := n.db.Field(name, owner); reads && mode == "write" {
-				holders--
-			}
-		}
-	}
+	writes := slices.ContainsFunc(fields, func(f string) bool { return strings.HasSuffix(f, ":write") })
 	wrong := false
 	switch {
 	case !readWrite:
-		wrong = holders > 1
+		wrong = !o.oneFamily(name, fields)
 	case mode == "write":
-		wrong = writers != 1 || holders != 0
+		wrong = !writes || !o.oneFamily(name, fields)
 	default:
-		wrong = writers != 0
+		wrong = writes
 	}
 	if wrong {
 		o.violate(name, "the holders of %s exclude each other: %s", name, n.db.Describe(name))
@@ -325,6 +321,7 @@ func (o *oracle) checkHash(name string) {
 // claim registers a lease that was granted.
 func (o *oracle) claim(c *claim) {
 	w := o.world
+	c.token, _ = c.lease.Token()
 	w.mu.Lock()
 	c.grantedAt = w.now()
 	o.returned(c.op)
@@ -332,6 +329,9 @@ func (o *oracle) claim(c *claim) {
 		o.claims[p.name] = append(o.claims[p.name], c)
 		w.change(p.name)
 		o.checkRecord(p.name, c)
+	}
+	if c.op.invited != nil {
+		o.checkGuest(c)
 	}
 	names := w.changed
 	rivals := o.rivals(c)
@@ -346,15 +346,21 @@ func (o *oracle) claim(c *claim) {
 }
 
 // rivals returns the claims of the same process that a claim excludes. Their leases end before it
-// is granted, whatever the server has lost.
+// is granted, whatever the server has lost. The grant of a guest ends none: its host may be a hold of
+// another process.
 func (o *oracle) rivals(c *claim) (all []*claim) {
+	guest := o.isGuest(c)
 	for _, p := range c.parts {
 		for _, other := range o.claims[p.name] {
 			if other == c || other.released || other.process != c.process || other.owns(p) {
 				continue
 			}
+			if guest && o.mayBeLate(other, p.name) {
+				continue
+			}
 			for _, q := range other.parts {
-				if q.name == p.name && (p.kind != "read" || q.kind != "read") && p.kind != "semaphore" {
+				if q.name == p.name && (p.kind != "read" || q.kind != "read") && p.kind != "semaphore" &&
+					o.family(member{p.name, p.owner}) != o.family(member{q.name, q.owner}) {
 					all = append(all, other)
 				}
 			}
@@ -371,14 +377,17 @@ func (c *claim) owns(p part) bool {
 // checkToken checks that a fencing token is greater than all that were granted before the call of
 // Acquire.
 func (o *oracle) checkToken(c *claim) {
-	token, fenced := c.lease.Token()
-	if !fenced || c.op.parent != nil {
+	token := c.token
+	if token == 0 || c.op.parent != nil {
 		return
 	}
 	w := o.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	name := c.parts[0].name
+	if o.isGuest(c) { // it has the token of its host; see checkGuest
+		return
+	}
 	if after(o.tokensReset, name, c.op.began) {
 		return
 	}
@@ -525,6 +534,7 @@ func (o *oracle) endRelease(c *claim, last bool, ttl time.Duration, err error, b
 // was a record.
 func (o *oracle) checkNotGranted(p *op, err error) {
 	w := o.world
+	over := p.invited != nil && p.invited.host.lease.Err() != nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o.returned(p)
@@ -535,6 +545,9 @@ func (o *oracle) checkNotGranted(p *op, err error) {
 		if errors.Is(err, reason) {
 			return
 		}
+	}
+	if o.turnedAway(p, err, over) {
+		return
 	}
 	// A damaged lock may be lost at once. So may the lease that a call re-enters.
 	lost := p.parent != nil || o.damagedSince(p.names, p.began)

@@ -305,3 +305,125 @@ func TestOracle_DisturbedPermits(t *testing.T) {
 		}
 	}
 }
+
+// A lock may have a holder and its guests at once, and no stranger beside any of them. p1 and p2 have
+// invited p2.
+func TestOracle_Guests(t *testing.T) {
+	t.Parallel()
+	const (
+		host, writer, reader = "HSET lock-a p1.x:1 1", "HSET lock-a p1.x:1:write 1 mode write", "HSET lock-a p1.x:1 1 mode read"
+		guest, writes        = "ENTER p1.x:1 p2.x:1", "ENTER p1.x:1:write p2.x:1:write"
+		leaves, stranger     = "HDEL lock-a p1.x:1", "HSET lock-a p1.x:7 1"
+	)
+	for name, test := range map[string]struct {
+		kind  string
+		lines []string
+		// want is what a violation says. It is empty if there is none.
+		want string
+	}{
+		"a guest":                               {"lock", []string{host, guest}, ""},
+		"a guest of a guest":                    {"lock", []string{host, guest, "ENTER p2.x:1 p2.x:2"}, ""},
+		"a guest, and its host has left":        {"lock", []string{host, guest, leaves}, ""},
+		"a stranger beside both":                {"lock", []string{host, guest, "HSET lock-a p2.x:7 1"}, "exclude each other"},
+		"a stranger of the host's process":      {"lock", []string{host, guest, stranger}, "exclude each other"},
+		"a stranger beside the guest":           {"lock", []string{host, guest, leaves, stranger}, "exclude each other"},
+		"a stranger after both":                 {"lock", []string{host, guest, leaves, "HDEL lock-a p2.x:1", stranger}, ""},
+		"one without an invitation":             {"lock", []string{host, "ENTER p1.x:1 p3.x:1"}, "exclude each other"},
+		"a guest of a host that has left":       {"lock", []string{host, leaves, guest}, "p2.x:1 has entered lock-a as a guest of p1.x:1, which does not hold it"},
+		"a guest of a writer":                   {"rw", []string{writer, writes}, ""},
+		"a writer that reads on":                {"rw", []string{writer, writes, "HSET lock-a p1.x:1 1", "HDEL lock-a p1.x:1:write"}, ""},
+		"a reader beside a writer's guest":      {"rw", []string{writer, writes, stranger}, "exclude each other"},
+		"readers are let in beside a writer":    {"rw", []string{writer, writes, "HSET lock-a mode read"}, "exclude each other"},
+		"a writer's guest reads, and no writer": {"rw", []string{writer, writes, "HSET lock-a p2.x:1 1", "HDEL lock-a p1.x:1:write p2.x:1:write"}, "exclude each other"},
+		"a guest of a reader":                   {"rw", []string{reader, guest, stranger}, ""},
+		"a writer beside a reader's guest":      {"rw", []string{reader, guest, "HSET lock-a p1.x:7:write 1"}, "exclude each other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, n := emptyWorld(test.kind)
+			w.haveGuests(w.stream("guests", 0))
+			w.cfg.names[0].kind = test.kind
+			n.scripts = memredis.NewRunner()
+			defer n.scripts.Close()
+			for _, owner := range []string{"p1.x:1", "p2.x:1"} {
+				host := &claim{parts: []part{{name: "lock-a", owner: owner}}}
+				w.oracle.invite(&invitation{host: host}, w.processes[1])
+			}
+			for _, line := range test.lines {
+				if words := strings.Fields(line); words[0] == "ENTER" {
+					n.eval("redis.call('HSET', KEYS[1], ARGV[2], '1') return 1", []string{"1", "lock-a", words[1], words[2]})
+				} else {
+					n.run(t, line, "PEXPIRE lock-a 86400000")
+				}
+			}
+			w.oracle.checkHash("lock-a")
+			if found := strings.Join(w.oracle.violations, "\n"); (found != "") != (test.want != "") || !strings.Contains(found, test.want) {
+				t.Errorf("violations %q, want %q", found, test.want)
+			}
+		})
+	}
+}
+
+// Only a reason excuses a caller that was invited: it may be turned away if its host has left, and it
+// may wait like a stranger if its token has expired.
+func TestOracle_InvitedInVain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*world, *op)
+		err    error
+		// want says whether the oracle excuses the error.
+		want bool
+	}{
+		"the host holds the lock": {func(*world, *op) {}, core.ErrParentLost, false},
+		"the host has left":       {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrParentLost, true},
+		"the host is dead":        {func(w *world, _ *op) { w.processes[0].dead = true }, core.ErrParentLost, true},
+		"the lock was damaged":    {func(w *world, _ *op) { w.oracle.damage("lock-a") }, core.ErrParentLost, true},
+		"another error":           {func(_ *world, p *op) { p.invited.host.released = true }, core.ErrWrongKind, false},
+		"no invitation":           {func(_ *world, p *op) { p.invited = nil }, core.ErrParentLost, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := emptyWorld("lock")
+			host := &claim{op: &op{process: w.processes[0]}, process: w.processes[0], parts: []part{{name: "lock-a", owner: "p1.x:1"}}}
+			p := &op{process: w.processes[1], names: []string{"lock-a"}, invited: &invitation{host: host, until: time.Minute}}
+			test.change(w, p)
+			if got := w.oracle.turnedAway(p, test.err, false); got != test.want {
+				t.Errorf("excused: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+// A guest has its host's fencing token, and a caller that was invited does not get the lock as a
+// stranger while the token of the invitation is good.
+func TestOracle_GuestTokens(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		entered bool
+		token   uint64
+		until   time.Duration
+		want    string
+	}{
+		"the host's token":     {true, 7, time.Minute, ""},
+		"another token":        {true, 8, time.Minute, "has the fencing token 8, and its host h has 7"},
+		"a stranger":           {false, 8, time.Minute, "was invited by h, and got lock-a as a stranger"},
+		"a stranger, too late": {false, 8, -1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := emptyWorld("fenced")
+			host := &claim{op: &op{name: "h"}, token: 7, parts: []part{{name: "lock-a", owner: "p1.x:1"}}}
+			c := &claim{op: &op{name: "g", invited: &invitation{host: host, until: test.until}}, token: test.token}
+			c.parts = []part{{name: "lock-a", owner: "p2.x:1"}}
+			if test.entered {
+				w.haveGuests(w.stream("guests", 0))
+				w.oracle.families[member{"lock-a", "p1.x:1"}] = "p1.x:1"
+				w.oracle.families[member{"lock-a", "p2.x:1"}] = "p1.x:1"
+			}
+			w.oracle.checkGuest(c)
+			if found := strings.Join(w.oracle.violations, "\n"); (found != "") != (test.want != "") || !strings.Contains(found, test.want) {
+				t.Errorf("violations %q, want %q", found, test.want)
+			}
+		})
+	}
+}

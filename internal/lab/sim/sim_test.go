@@ -134,6 +134,19 @@ func TestSeeds_ThatFailed(t *testing.T) {
 	}
 }
 
+// In the worlds of some seeds, callers enter the holds of others.
+func TestSeeds_WithGuests(t *testing.T) {
+	guests := 0
+	for _, seed := range []uint64{9, 20} {
+		r := simulate(t, seed)
+		report(t, r)
+		guests += r.Guests
+	}
+	if guests < 20 {
+		t.Errorf("%d calls entered as guests, want 20 or more", guests)
+	}
+}
+
 // Fresh seeds, as many as fit into -for.
 func TestSeeds_Fresh(t *testing.T) {
 	budget := *forFlag

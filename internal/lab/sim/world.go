@@ -54,6 +54,7 @@ type world struct {
 	stopping   bool // callers begin no new work
 	operations int
 	faults     int
+	guests     int
 }
 
 // now returns the time since the start of the simulation.
@@ -146,6 +147,8 @@ type Result struct {
 	Simulated  time.Duration
 	// Operations counts calls of Acquire.
 	Operations int
+	// Guests counts those of them that entered as a guest.
+	Guests int
 	// Commands counts what servers executed.
 	Commands int
 	Faults   int
@@ -165,9 +168,12 @@ func Run(seed uint64) Result {
 	}
 	w.oracle = newOracle(w)
 	w.cfg = newConfig(w.stream("config", 0), w.stream("semaphores", 0))
+	if hasGuests(seed) {
+		w.haveGuests(w.stream("guests", 0))
+	}
 	ids := w.stream("ids", 0)
 	defer func(system io.Reader) { cryptorand.Reader = system }(cryptorand.Reader)
-	cryptorand.Reader = randReader{ids} // for the IDs of clients
+	cryptorand.Reader = &randReader{rng: ids} // for the IDs of clients, and for tokens
 	w.note("world", "%s", w.cfg)
 	for i := range w.cfg.nodes {
 		w.nodes = append(w.nodes, newNode(w, fmt.Sprintf("redis-%d:6379", i), w.cfg.clockRates[i]))
@@ -186,6 +192,7 @@ func Run(seed uint64) Result {
 		Trace:      func(to io.Writer) { w.trace.print(to, w.oracle.about) },
 		Simulated:  w.now(),
 		Operations: w.operations,
+		Guests:     w.guests,
 		Faults:     w.faults,
 		Digest:     w.trace.digest(),
 	}
@@ -200,9 +207,14 @@ func Run(seed uint64) Result {
 // the background. Then it finds out that its client is closed.
 const redialPause = 1100 * time.Millisecond
 
-type randReader struct{ rng *rand.Rand }
+type randReader struct {
+	mu  sync.Mutex
+	rng *rand.Rand
+}
 
-func (r randReader) Read(b []byte) (int, error) {
+func (r *randReader) Read(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i := range b {
 		b[i] = byte(r.rng.Uint32())
 	}

@@ -7,7 +7,7 @@ var delegationMutants = []Mutant{
 		File:    scripts + "enter.lua",
 		Old:     "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then",
 		New:     "if false then",
-		Nets:    []string{"core TestGuest_ParentLost", "world plain/guests"},
+		Nets:    []string{"core TestGuest_ParentLost", "sim", "world plain/guests"},
 		Report:  "which has none",
 	},
 	{
@@ -23,7 +23,7 @@ var delegationMutants = []Mutant{
 		File:    scripts + "enter.lua",
 		Old:     "if redis.call('PTTL', KEYS[1]) < lease then",
 		New:     "if false then",
-		Nets:    []string{"world plain/guests-handover"},
+		Nets:    []string{"sim", "world plain/guests-handover"},
 		Report:  "was granted 60000 ms and has 30000",
 	},
 	{
@@ -62,6 +62,20 @@ var delegationMutants = []Mutant{
 		Old:     "if h.family() {",
 		New:     "if false {",
 		Nets:    []string{"core TestGuest_HostLost"},
+	},
+	{
+		Promise: "who frees a writer by force lets readers in beside a guest that reads",
+		File:    scripts + "force_release.lua",
+		Old:     "reply[1] > 0 and not read() then",
+		New:     "reply[1] > 0 then",
+		Nets:    []string{"core TestGuest_ForcedBesideAReader"},
+	},
+	{
+		Promise: "what is left of a guest is cleaned up after its lease, too",
+		File:    "core/hold.go",
+		Old:     "\tif h.family() {\n\t\treturn max(h.longest",
+		New:     "\tif false {\n\t\treturn max(h.longest",
+		Nets:    []string{"core TestGuest_CleanedUpAfterItsLease"},
 	},
 	{
 		Promise: "a token that none of the secrets has signed is refused",

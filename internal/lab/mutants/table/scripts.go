@@ -146,8 +146,8 @@ var scriptMutants = []Mutant{
 	{
 		Promise: "ForceUnlock spares readers that came in meanwhile",
 		File:    scripts + "force_release.lua",
-		Old:     " or reply[1] > 0",
-		New:     "",
+		Old:     " or reply[1] > 0 and not read() then\n  return reply\nend\n\nif reply[1] > 0 then",
+		New:     " then\n  return reply\nend\n\nif false then",
 		Nets:    []string{"core/internal/lua TestForceRelease", "core TestForceUnlock_LeavesAReaderThatCameMeanwhile"},
 	},
 	{
