@@ -171,7 +171,7 @@ func TestDo_Keep(t *testing.T) {
 func TestDo_Error(t *testing.T) {
 	t.Parallel()
 	c := newCrowd[int](t, 2)
-	c.begin(bg, 0, Options{})
+	c.begin(bg, 0, Options{ErrorFor: time.Minute}) // however long those who wait take to ask again
 	c.call(bg, 0, Options{})
 	c.call(bg, 1, Options{})
 	c.gather(2)

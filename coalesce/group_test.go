@@ -170,7 +170,7 @@ func TestDo_OwnWaitTime(t *testing.T) {
 	t.Parallel()
 	c := newCrowd[int](t, 2)
 	c.begin(bg, 0, Options{})
-	c.call(bg, 1, Options{WaitTime: 300 * time.Millisecond})
+	c.call(bg, 1, Options{WaitTime: 2 * time.Second}) // so that it is seen to wait on a slow machine
 	c.gather(1)
 	c.call(bg, 1, Options{})
 	c.call(bg, 1, Options{WaitTime: time.Millisecond})

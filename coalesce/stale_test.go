@@ -155,9 +155,10 @@ func TestServe_StaleIsOver(t *testing.T) {
 // whose answer the late one does not replace.
 func TestServe_StaleAndLost(t *testing.T) {
 	t.Parallel()
-	s := staleSite(t, Config{LeaseTime: 200 * time.Millisecond})
+	s := staleSite(t, Config{})
+	s.add(Config{Keep: time.Hour, Stale: time.Hour, LeaseTime: 200 * time.Millisecond}) // others keep their lease
 	late := make(chan struct{})
-	lost := s.begin(0)
+	lost := s.begin(2)
 	s.finish(func(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		<-late

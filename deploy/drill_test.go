@@ -52,12 +52,12 @@ func TestDrill(t *testing.T) {
 	// The alert for a stuck lock names the instance. Its page, and the command of
 	// docs/guides/commands.md, tell which of its locks it is, and for which route and request. A
 	// younger lock comes second.
-	young := make(chan int, 1)
-	go func() { young <- web1.post(t, "/orders/41/pay?take=5s") }()
 	stuckOn := prom.awaitInstance(t, `topk(1, max by (job, instance, reqlock_kind) (reqlock_locks_oldest_seconds{reqlock_client!="leaders"}) > 0)`)
 	if stuckOn != web1.addr {
 		t.Errorf("the alert names %s, not %s", stuckOn, web1.addr)
 	}
+	young := make(chan int, 1)
+	go func() { young <- web1.post(t, "/orders/41/pay?take=10s") }() // longer than the list and the page take
 	await(t, "two locks in the list of the command in docs/guides/commands.md", func() bool {
 		lines := longest(t, stuckOn)
 		return len(lines) == 2 && strings.Contains(lines[0], "\treqlock:order:42\tPOST /orders/{id}/pay\t/orders/42/pay?take=10m") && strings.Contains(lines[1], "\treqlock:order:41\t")
@@ -132,7 +132,7 @@ func TestDrill(t *testing.T) {
 
 	// SIGTERM ends an instance once its handlers have returned.
 	slow := make(chan int, 1)
-	go func() { slow <- web1.post(t, "/orders/8/pay?take=500ms") }()
+	go func() { slow <- web1.post(t, "/orders/8/pay?take=5s") }()
 	await(t, "the last order", func() bool { out, _ := command("ls"); return strings.Contains(out, "reqlock:order:8") })
 	web1.stop(t)
 	if status := awaitValue(t, "the last order's answer", slow); status != http.StatusOK {

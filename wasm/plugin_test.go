@@ -586,7 +586,13 @@ func occupied(t *testing.T, guest string) (p *Plugin, letOut func(), ended <-cha
 // eventually waits until a condition holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	within(t, patience, what, is)
+}
+
+// within waits until a condition holds, for longest at most.
+func within(t testing.TB, longest time.Duration, what string, is func() bool) {
+	t.Helper()
+	deadline := time.After(longest)
 	for !is() {
 		select {
 		case <-deadline:

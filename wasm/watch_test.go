@@ -79,9 +79,11 @@ func (f *plant) awaitKey(key string) {
 	eventually(f.t, key, func() bool { return f.keys() == key })
 }
 
+// awaitLog waits until the log has a text so many times. A compilation may come before, at low
+// priority.
 func (f *plant) awaitLog(text string, times int) {
 	f.t.Helper()
-	eventually(f.t, text, func() bool { return strings.Count(f.log.String(), text) == times })
+	within(f.t, loading, text, func() bool { return strings.Count(f.log.String(), text) == times })
 }
 
 // keyed returns the guest key.wat with another letter in its key.

@@ -75,16 +75,17 @@ const stays = "X-Stay"
 func runsKey(path string) string  { return "test:runs:" + path }
 func leaveKey(path string) string { return "test:leave:" + path }
 
-// A pair is two server processes. The first reaches Redis through the proxy, and has short leases.
+// A pair is two server processes. The first reaches Redis through the proxy.
 type pair struct {
 	fx            *fixture
 	process       *process // It serves first.
 	first, second *testServer
 }
 
-func (fx *fixture) pair() *pair {
+// pair starts two processes. The leases of the first last for lease.
+func (fx *fixture) pair(lease time.Duration) *pair {
 	fx.Helper()
-	p := &pair{fx: fx, process: fx.startProcess(fx.proxy.Addr(), leaseVariable+"="+shortLease.String())}
+	p := &pair{fx: fx, process: fx.startProcess(fx.proxy.Addr(), leaseVariable+"="+lease.String())}
 	p.first, p.second = fx.siteOf(p.process), fx.siteOf(fx.startProcess(fx.redis.Addr()))
 	fx.ends = append(fx.ends, func() { // the processes have ended
 		for _, pattern := range []string{"test:*", "*:record"} {
@@ -179,7 +180,7 @@ func (p *pair) crash(request *pendingRequest, step *redistest.Rule) {
 // eachRoute runs a test for each UnknownOutcome, with its own processes.
 func (fx *fixture) eachRoute(test func(p *pair, path string)) {
 	for _, path := range []string{rerun, refuse} {
-		test(fx.pair(), path)
+		test(fx.pair(shortLease), path)
 	}
 }
 
@@ -215,7 +216,8 @@ func onceDiesBeforeStore(fx *fixture) {
 }
 
 func onceDiesBeforeAnswer(fx *fixture) {
-	fx.eachRoute(func(p *pair, path string) {
+	for _, path := range []string{rerun, refuse} {
+		p := fx.pair(time.Minute) // the store comes within it
 		stored := fx.proxy.OnMatch(1, stores, redistest.HoldReply)
 		p.crash(p.first.start(p.first.newRequestWithKey("", to(path))), stored)
 		for range 2 {
@@ -226,7 +228,7 @@ func onceDiesBeforeAnswer(fx *fixture) {
 			}
 		}
 		p.wantRuns(path, 1)
-	})
+	}
 }
 
 // The second process goes on while the first is paused. When the first continues, its client gets

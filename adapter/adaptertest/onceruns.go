@@ -32,7 +32,7 @@ var onceRuns = []scenario{
 	{name: "once: mounted twice", run: onceTwice},
 	{name: "once: around a lock, a replay takes none, and its 409 is not recorded", run: onceAroundLock},
 	{name: "once: around a lock, repeats of a request that waits for it", run: onceAroundWait},
-	{name: "once: around a lock that is lost, or ends by MaxHold", run: onceAroundLoss, setup: []func(*setup){watchdogTimeout(2 * time.Second)}},
+	{name: "once: around a lock that is lost, or ends by MaxHold", run: onceAroundLoss, setup: []func(*setup){watchdogTimeout(4 * time.Second)}},
 	{name: "once: inside a lock works, and is logged once", run: onceInsideLock},
 	{name: "once: KeyFrom, DownstreamKey, NoStore and StoreFor", run: onceHandler},
 	{name: "once: the status in an Outcome", run: onceStatus},

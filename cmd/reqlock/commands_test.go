@@ -251,7 +251,7 @@ func TestDoctor(t *testing.T) {
 		texts []string
 	}{
 		"good": {good.URL(), done, []string{"ok    eviction     maxmemory-policy noeviction", "ok    persistence  append-only file",
-			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks", "!warn"}},
+			"ok    clock        within 2ms", "ok    replication  no replica", "0 locks"}},
 		"evicts":  {evicts.URL(), redisFailed, []string{"fail  eviction", "may evict locks", "fencing tokens first", "CONFIG SET maxmemory-policy noeviction", "1 check failed"}},
 		"lazy":    {lazy.URL(), done, []string{"warn  eviction", "no effect as long as maxmemory is 0", "warn  persistence", "ok    stuck        1 lock held"}},
 		"lacking": {lacking.URL(), redisFailed, []string{"fail  locks", "lacks commands that locks need: LPOS (for fair)", "use Redis 6.2"}},
@@ -277,6 +277,11 @@ func TestDoctor(t *testing.T) {
 			}
 			if failed := failures(findings) > 0; failed != (test.code == redisFailed) {
 				t.Errorf("%+v", findings)
+			}
+			for _, f := range findings {
+				if name == "good" && f.Status != ok && f.Check != "latency" { // which tells of a busy machine
+					t.Errorf("%+v", f)
+				}
 			}
 		})
 	}

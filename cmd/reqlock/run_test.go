@@ -270,7 +270,7 @@ func TestRun_Lost(t *testing.T) {
 	ignore.end(t, 8)
 
 	// A lease that is over is a loss. Redis frees the lock, though the command goes on.
-	lease := start("lease --lease 300ms --grace 1h -- stay")
+	lease := start("lease --lease 3s --grace 1h -- stay") // it is ready within 3s
 	lease.await(t, "got terminated")
 	if _, err := io.WriteString(lease.in, "on\n"); err != nil {
 		t.Fatal(err)
@@ -302,7 +302,7 @@ func TestRun_Lost(t *testing.T) {
 func TestRun_Outage(t *testing.T) {
 	t.Parallel()
 	srv := redistest.Start(t)
-	j := startJob(t, srv.URL(), "backup --timeout 500ms -- wait")
+	j := startJob(t, srv.URL(), "backup --timeout 2s -- wait")
 	j.await(t, "ready")
 	srv.Kill(t)
 	if err := j.in.Close(); err != nil {

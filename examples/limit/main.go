@@ -21,7 +21,7 @@ import (
 
 const (
 	limit    = 3
-	waitTime = 1250 * time.Millisecond
+	waitTime = 2 * time.Second
 	workTime = 500 * time.Millisecond
 )
 

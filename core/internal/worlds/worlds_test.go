@@ -58,7 +58,11 @@ var worlds = []struct {
 	}, {
 		"plain/guests",
 		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Guests: true, Losses: 1},
-		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1, 2}, Levels: 1, Guests: true, Losses: 1, Crashes: 1, Forces: 1},
+		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1}, Levels: 1, Guests: true, Losses: 1, Crashes: 1, Forces: 1},
+	}, {
+		"plain/guests-leases",
+		World{Kind: Plain, Clients: []int{0, 1}, Leases: []uint8{1, 2}, Levels: 1, Guests: true, Losses: 1},
+		World{Kind: Plain, Clients: []int{0, 1, 2}, Leases: []uint8{1, 2}, Levels: 1, Guests: true, Losses: 1},
 	}, {
 		"plain/guests-handover",
 		World{Kind: Plain, Clients: []int{0, 0, 1}, Leases: []uint8{2}, Levels: 1, Pass: true, Guests: true, Crashes: 1},

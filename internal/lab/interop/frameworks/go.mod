@@ -1,4 +1,4 @@
-// Tests of reqlock with routers and with middleware for authentication that its users may have. They are apart from the library
+// Tests of reqlock with gRPC, routers and middleware for authentication that its users may have. They are apart from the library
 // so that these stay out of its users' dependencies.
 module github.com/reqlock/reqlock/internal/lab/interop/frameworks
 
@@ -18,6 +18,7 @@ require (
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/reqlock/reqlock v0.2.0
 	go.uber.org/goleak v1.3.0
+	google.golang.org/grpc v1.83.2
 )
 
 require (
@@ -69,5 +70,6 @@ require (
 	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	google.golang.org/protobuf v1.36.10 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
+	google.golang.org/protobuf v1.36.11 // indirect
 )
