@@ -17,7 +17,8 @@ import (
 // A semaphore is not reentrant. A caller that has a permit and acquires another has two, so with one
 // permit left in all it waits for itself. One permit is not a lock, which has other keys.
 //
-// Callers of one process get permits in order of arrival, those of several processes share them.
+// Callers of one process get permits in order of arrival, give or take one place, those of several
+// processes share them.
 // Like a Lock, a Semaphore has no state. Redisson: RPermitExpirableSemaphore.
 type Semaphore struct {
 	lock Lock

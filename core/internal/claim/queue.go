@@ -311,9 +311,8 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 	rested := q.rotation.phase != running
 	q.rotation.move(running)
 	q.asked = now
-	guessed := w.Class == Counted && free == 0 && (w.woken || w.again) // more may have become free since its attempt
-	if guessed {
-		free = 1
+	if w.Class == Counted && (w.woken || w.again) { // more may have become free since its attempt
+		free = max(free, 1)
 	}
 	wake = q.remove(w)
 	if len(q.waiters) == 0 {
@@ -321,7 +320,7 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 	}
 	first := q.waiters[0]
 	if first.Class == Counted {
-		return q.spread(free, !guessed, now, pollAt)
+		return q.spread(free, now, pollAt)
 	}
 	if first.Class == RedisQueue || w.Class == Shared && first.Class == Shared {
 		if rested {
@@ -335,8 +334,8 @@ func (q *Queue[T]) Granted(w *Waiter[T], free int, now, pollAt clock.Moment) (ne
 
 // spread makes the first waiters for permits try, one for each permit that is free, and the others at
 // the front sleep. One of those that are no heirs is at the front, and hears what becomes free: it
-// is returned as next. sure says that the permits are free, not only perhaps.
-func (q *Queue[T]) spread(free int, sure bool, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
+// is returned as next.
+func (q *Queue[T]) spread(free int, now, pollAt clock.Moment) (next *Waiter[T], wake []*Waiter[T]) {
 	for _, w := range q.waiters {
 		behind := w.state == Queued
 		if behind {
@@ -354,7 +353,7 @@ func (q *Queue[T]) spread(free int, sure bool, now, pollAt clock.Moment) (next *
 		case free > 0:
 			free--
 			w.wake()
-			w.sure = sure
+			w.sure = true
 			wake = append(wake, w)
 		case w.state == Ready && !w.NoWait && !w.woken:
 			if w.refrain(now, pollAt); behind {
