@@ -85,8 +85,8 @@ var permitMutants = []Mutant{
 	{
 		Promise: "a permit that has expired stays expired",
 		File:    scripts + "permit_clock.lua",
-		Old:     "expiry and tonumber(expiry) > now and 1 or 0",
-		New:     "expiry and 1 or 0",
+		Old:     "return expiry and tonumber(expiry) > now",
+		New:     "return expiry",
 		Nets:    []string{"core/internal/lua TestPermits_ExpiredStayExpired", "world semaphore/several"},
 		Report:  "it creates a field for",
 	},
