@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -91,27 +92,30 @@ func TestGuestOfPermits_GuestLost(t *testing.T) {
 	wantErr(t, "the guest", guest.Release(bg), ErrLockLost)
 }
 
-// Who takes the permit by force ends its guests, and no others.
+// Who takes a permit by force ends its guests, and no others.
 func TestGuestOfPermits_Forced(t *testing.T) {
-	t.Parallel()
-	fx := permitsFixture{newRedisWithInboxes(t)}
-	a, b := fx.newLocks(t, service(t, "a")), fx.newLocks(t, service(t, "b"))
-	var hosts, guests []*Lease
 	for i := range 2 {
-		hosts = append(hosts, mustAcquire(t, bg, a.Semaphore("a", 3), AcquireOptions{}))
-		guests = append(guests, mustAcquire(t, delegated(t, hosts[i], "b"), b.Semaphore("a", 3), AcquireOptions{}))
+		t.Run(fmt.Sprint("permit ", i), func(t *testing.T) {
+			t.Parallel()
+			fx := permitsFixture{newRedisWithInboxes(t)}
+			a, b := fx.newLocks(t, service(t, "a")), fx.newLocks(t, service(t, "b"))
+			var hosts, guests []*Lease
+			for i := range 2 {
+				hosts = append(hosts, mustAcquire(t, bg, a.Semaphore("a", 3), AcquireOptions{}))
+				guests = append(guests, mustAcquire(t, delegated(t, hosts[i], "b"), b.Semaphore("a", 3), AcquireOptions{}))
+			}
+			if forced, err := fx.newLocks(t).Semaphore("a", 3).ForceUnlock(bg, holdOf(hosts[i]).wire); err != nil || !forced {
+				t.Fatalf("ForceUnlock: %t, %v", forced, err)
+			}
+			for _, lease := range []*Lease{hosts[i], guests[i]} {
+				mustReceive(t, "the loss", lease.Done())
+				wantErr(t, "the loss", lease.Err(), ErrLockLost)
+			}
+			mustRelease(t, hosts[1-i])
+			mustRelease(t, guests[1-i])
+			fx.wantFree(t, a, 3)
+		})
 	}
-	if forced, err := fx.newLocks(t).Semaphore("a", 3).ForceUnlock(bg, holdOf(hosts[0]).wire); err != nil || !forced {
-		t.Fatalf("ForceUnlock: %t, %v", forced, err)
-	}
-	for _, lease := range []*Lease{hosts[0], guests[0]} {
-		mustReceive(t, "the loss", lease.Done())
-		wantErr(t, "the loss", lease.Err(), ErrLockLost)
-	}
-	b.names.verify("a", errGone)
-	mustRelease(t, hosts[1])
-	mustRelease(t, guests[1])
-	fx.wantFree(t, a, 3)
 }
 
 // Commands of a family whose replies are lost are repeated. An entry whose caller has left is undone.

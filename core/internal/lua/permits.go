@@ -112,7 +112,7 @@ type Family struct {
 	Key    string
 	Owner  string // wire owner that took the permits
 	Count  int    // how many permits those are
-	Member string // wire owner of the guest, or of whoever leaves
+	Member string // wire owner of the guest, or of the one that leaves
 }
 
 // Field is what renew.lua calls a guest.

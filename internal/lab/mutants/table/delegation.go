@@ -75,7 +75,7 @@ var delegationMutants = []Mutant{
 		File:    "core/internal/kinds/semaphore.go",
 		Old:     "if c.Invites {",
 		New:     "if false {",
-		Nets:    []string{"core TestGuest_Enters"},
+		Nets:    []string{"core TestGuestOfPermits_Depth"},
 	},
 	{
 		Promise: "a guest of permits is looked for in their family",
