@@ -14,18 +14,11 @@ import (
 // testGuests: the JVM waits until the holder and its guest have left, in any order, and is woken
 // then. If it frees the lock by force, both have lost it.
 func (topo *topology) testGuests(t *testing.T) {
-	keys, err := delegation.NewKeys(bytes.Repeat([]byte("k"), 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	service := func(t *testing.T, name string) clients {
-		return topo.clients(t, func(o *core.Options) { o.Delegation = delegation.Service{Keys: keys, Name: name} })
-	}
 	topo.everyKind(t, func(t *testing.T, k kind) {
 		if k.name == spin.name { // it is a plain lock here
 			return
 		}
-		a, b := service(t, "a"), service(t, "b")
+		a, b := topo.service(t, "a"), topo.service(t, "b")
 		for _, first := range []string{"the holder", "the guest"} {
 			name, thread := newName("guests"), newName("thread")
 			host, guest := topo.enter(t, k, a, b, name)
@@ -60,6 +53,41 @@ func (topo *topology) testGuests(t *testing.T) {
 		}
 		topo.wantFree(t, k, inspectable(t, k, b, name), thread)
 	})
+}
+
+// service returns the clients of a service that delegates.
+func (topo *topology) service(t *testing.T, name string) clients {
+	t.Helper()
+	keys, err := delegation.NewKeys(bytes.Repeat([]byte("k"), 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topo.clients(t, func(o *core.Options) { o.Delegation = delegation.Service{Keys: keys, Name: name} })
+}
+
+// testPermitGuests: a holder and its guest use one permit, which the JVM gets, woken, when both have
+// left, in any order.
+func (topo *topology) testPermitGuests(t *testing.T) {
+	for _, first := range []string{"the holder", "the guest"} {
+		s := topo.share(t, 1)
+		a, b := topo.service(t, "a")[0].Semaphore(s.name, 0), topo.service(t, "b")[0].Semaphore(s.name, 0)
+		host := mustAcquire(t, t.Context(), a)
+		token, err := host.Delegate("b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		guest := mustAcquire(t, core.WithDelegation(t.Context(), token), b)
+		if first == "the guest" {
+			host, guest = guest, host
+		}
+		got := s.jvmWait(t, 1)
+		mustRelease(t, host)
+		if id := s.jvm(t, "tryAcquire", 0, lease.Milliseconds(), 1); id != "" {
+			t.Errorf("the JVM got permit %s when %s had left", id, first)
+		}
+		mustRelease(t, guest)
+		s.jvm(t, "release", s.jvmWoken(t, got))
+	}
 }
 
 // enter makes a client hold a lock, and another one its guest.

@@ -38,6 +38,7 @@ func (topo *topology) testPermits(t *testing.T) {
 		{"for ever", true, topo.testPermitsForEver},
 		{"ids", true, topo.testPermitIDs},
 		{"updated", true, topo.testPermitsUpdated},
+		{"guests", !topo.apart, topo.testPermitGuests},
 		{"clock ahead, renewed", single, topo.testPermitsClockAhead},
 		{"clock too far ahead", single, topo.testPermitsClockTooFarAhead},
 		{"hammer", true, topo.testPermitsHammer},
