@@ -23,7 +23,8 @@ const mostDelegated = 16
 // hold goes to no waiter of this process by a hand-over, because guests may be in.
 //
 // The tokens of a MultiLock are those of its members, separated by commas. A guest may delegate on.
-// Delegate fails with ErrInvalidOptions without keys, for a Once or a RedLock, and if the tokens are too many or too long, and with ErrNotHeld if the lease has ended.
+// Delegate fails with ErrInvalidOptions without keys, for a Once or a RedLock, and if the tokens are too
+// many or too long, and with ErrNotHeld if the lease has ended.
 func (l *Lease) Delegate(audience string) (string, error) {
 	levels, err := l.backend.invites()
 	if err == nil {
@@ -43,8 +44,8 @@ func (l *Lease) Delegate(audience string) (string, error) {
 }
 
 // Delegation returns the tokens of Lease.Delegate for all live leases that ctx comes from, separated by
-// commas. It is empty if there is none. Leases of a Once do not count: the callee takes its
-// own. The errors are those of Lease.Delegate.
+// commas. It is empty if there is none. Leases of a Once do not count: the callee takes its own.
+// The errors are those of Lease.Delegate.
 func Delegation(ctx context.Context, audience string) (string, error) {
 	var levels []*level
 	for link := lineage.From(ctx); link != nil; link = link.Outer {

@@ -124,8 +124,9 @@ func (s *Semaphore) SetPermits(ctx context.Context, n int) error {
 }
 
 // ForceUnlock takes the permits of one owner, as Client.Holds and package inspect name it, and
-// reports whether it had any. Its lease ends as Lock.ForceUnlock says. The error of an uncertain
-// outcome is that of Client.ForceUnlockOwners. Redisson: release of a permit ID.
+// reports whether it had any. Its lease and those of its guests end as Lock.ForceUnlock says; a guest
+// itself has none. The error of an uncertain outcome is that of Client.ForceUnlockOwners. Redisson:
+// release of a permit ID.
 func (s *Semaphore) ForceUnlock(ctx context.Context, owner string) (bool, error) {
 	forced, err := s.lock.forceOwners(ctx, []string{owner})
 	return slices.Contains(forced.Owners, owner), err

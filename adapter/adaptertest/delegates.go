@@ -209,6 +209,20 @@ func delegatesLimit(fx *fixture) {
 	pending.mustGetAnswer().want(fx, 200, "done")
 	fx.wantPermits(limitName, 1)
 	fx.mustReleaseLease(other)
+
+	// Guests of one permit may exclude each other, though a limit lets two in.
+	single := fx.serveOrders(g.ServeHTTP, limited, waits, func(cfg *guard.Config) { cfg.Delegates = guard.DelegatesOneAtATime })
+	lease, tokens = fx.mustDelegateOf("callee", permits)
+	first := single.start(single.orderWith(tokens))
+	run = g.nextRun()
+	second := single.start(single.orderWith(tokens))
+	fx.eventually("the second waits", func() bool { return fx.locks.Stats().Waiting > 0 })
+	g.wantRuns(2)
+	run.finish()
+	first.mustGetAnswer().want(fx, 200, "done")
+	g.nextRun().finish()
+	second.mustGetAnswer().want(fx, 200, "done")
+	fx.mustReleaseLease(lease)
 }
 
 func delegatesSeveralKeys(fx *fixture) {
