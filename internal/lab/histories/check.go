@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,8 @@ type Tally struct {
 	Grants, Refusals, Records, Waiters map[string]int
 	// Beside is the longest time for which a lock or permits were free beside one of the Waiters.
 	Beside time.Duration
+	// Guests are those of the grants that entered a hold of another process.
+	Guests int
 	// Unchecked are refusals that an unclaimed lock may explain.
 	Unchecked int
 	// Operations are those that porcupine put in order.
@@ -222,6 +225,9 @@ func (p *part) operations(tally *Tally) (ops []porcupine.Operation) {
 			continue
 		}
 		tally.Grants[g.Kind]++
+		if g.Kind == "guests" && !strings.HasPrefix(g.Owner, fmt.Sprint(g.Process, ".")) {
+			tally.Guests++
+		}
 		l := g.level()
 		if !d.confirmed() && d.levels.valid == 0 && d.levels.n == 1 {
 			add(g.Process, step{what: flash, level: l, token: g.Token}, g.Begin, g.End)
@@ -271,9 +277,9 @@ func (p *part) survivors() map[string]int64 {
 
 // mayBeInTheWay reports whether a refusal may have another reason than a holder: a lock that no
 // process claims, another caller of the process that was first, an earlier waiter for a fair lock,
-// or an owner with some of the votes of a RedLock.
+// an owner with some of the votes of a RedLock, or a holder that died, for as long as it has guests.
 func (p *part) mayBeInTheWay(refused Call, shadows []span) bool {
-	if refused.Kind == "fair" || refused.Kind == "red" {
+	if refused.Kind == "fair" || refused.Kind == "red" || refused.Kind == "guests" {
 		return true
 	}
 	now := span{refused.Begin, refused.End}

@@ -92,6 +92,21 @@ func TestCheck(t *testing.T) {
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 200, waits(nil)), call(Release, "a", 5, 6, nil), call(Release, "b", 201, 202, nil)}},
 		"one owner twice": {calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")), call(Release, "a", 7, 8, nil)}},
+		"a guest stays when its host has left": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "a", 5, 6, of("a")), call(Release, "b", 7, 8, of("a")),
+			call(Acquire, "c", 9, 10, nil), call(Release, "c", 11, 12, nil)}},
+		"a stranger beside a guest whose host has left": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "a", 5, 6, of("a")),
+			call(Acquire, "c", 7, 8, nil), call(Release, "b", 9, 10, of("a")), call(Release, "c", 11, 12, nil)}},
+		"a stranger beside a host whose guest has left": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")),
+			call(Acquire, "c", 7, 8, nil), call(Release, "a", 9, 10, of("a")), call(Release, "c", 11, 12, nil)}},
+		"a stranger after a guest whose host was killed": {calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")),
+			call(Acquire, "c", 7, 8, nil), call(Release, "c", 11, 12, nil)}},
+		"a stranger beside a guest whose host was lost": {says: "no order", calls: []Call{
+			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "a", 5, 6, func(c *Call) { of("a")(c); lost(4)(c) }),
+			call(Acquire, "c", 7, 8, nil), call(Release, "b", 9, 10, of("a")), call(Release, "c", 11, 12, nil)}},
 		"a grant between two levels": {says: "no order", calls: []Call{
 			call(Acquire, "a", 1, 2, nil), call(Acquire, "b", 3, 4, of("a")), call(Release, "b", 5, 6, of("a")),
 			call(Acquire, "c", 7, 8, nil), call(Release, "a", 9, 10, nil), call(Release, "c", 11, 12, nil)}},

@@ -18,6 +18,7 @@
 // [Check] searches for such an order with porcupine. The lock is that of a [model]:
 //
 //   - A grant needs the lock to be free, or held by the same owner, or by readers if a reader asks.
+//     A holder and its guests, in any process, count as one owner.
 //   - A token is greater than all tokens before it.
 //   - A Release that returns nil ends a hold that existed.
 //   - A refusal needs another holder.
@@ -60,6 +61,6 @@
 // After a kill, a lost reply, or a release that did not reach Redis, an unclaimed lock may be in
 // the way for as long as a lease. So Check skips refusals for that long. It also skips a refusal
 // while another caller of the same process asks for the same name: a caller without a WaitTime is
-// refused if another is first. Refusals of fair locks and of RedLocks have more such reasons, and
-// are not checked. Nor is the order in which a fair lock is granted.
+// refused if another is first. Refusals of fair locks, of RedLocks and of locks with guests have more
+// such reasons, and are not checked. Nor is the order in which a fair lock is granted.
 package histories

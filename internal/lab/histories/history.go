@@ -12,11 +12,12 @@ type Call struct {
 	Process int
 	// Name is the lock's.
 	Name string
-	// Kind is "lock", "fair", "fenced", "read", "write", "once", "red" or "semaphore".
+	// Kind is "lock", "fair", "fenced", "read", "write", "once", "red", "semaphore", or "guests": a lock
+	// that holders delegate.
 	Kind string
 	// Hold names one grant and its end.
 	Hold string
-	// Owner is the same for grants that re-enter.
+	// Owner is the same for grants that re-enter, and for a holder and its guests, of any process.
 	Owner  string
 	What   What
 	Begin  int64
@@ -55,12 +56,13 @@ const (
 type Result string
 
 const (
-	Granted  Result = "granted"
-	Refused  Result = "refused"
-	Found    Result = "found" // a record
-	Failed   Result = "failed"
-	Released Result = "released"
-	Lost     Result = "lost"
+	Granted    Result = "granted"
+	Refused    Result = "refused"
+	Found      Result = "found" // a record
+	Failed     Result = "failed"
+	Released   Result = "released"
+	Lost       Result = "lost"
+	ParentLost Result = "parent lost"
 )
 
 // A Fault is something that a test did to Redis or to a process.
@@ -98,9 +100,9 @@ type hold struct {
 	levels  *levels
 }
 
-// levels are the holds of one owner. A level that ends without a confirmed release ends together
-// with the others: after the last moment at which one of them was valid, and no later than the last
-// grant.
+// levels are the holds of one owner, or of a holder and its guests. A level that ends without a confirmed
+// release ends together with the others: after the last moment at which one of them was valid, and no
+// later than the last grant. A guest's may end before, but nobody else gets the lock until then.
 type levels struct {
 	n            int
 	valid, grant int64

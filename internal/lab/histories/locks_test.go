@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/reqlock/reqlock/core"
+	"github.com/reqlock/reqlock/delegation"
 )
 
 // A Site tells processes where the servers of a topology are and how to use them. A process gets it
@@ -24,6 +25,8 @@ type Site struct {
 	Seed    uint64
 	// Callers is how many run at a time.
 	Callers int
+	// Tokens is a directory for the tokens of holders that let guests in.
+	Tokens string
 	// Unrecords is true if no record is stored, because the topology may lose it.
 	Unrecords bool
 }
@@ -72,6 +75,10 @@ type clients struct {
 
 func (s Site) open(log *slog.Logger) (*clients, error) {
 	const read = 1500 * time.Millisecond
+	keys, err := delegation.NewKeys(make([]byte, 32)) // no secret: the tokens are the test's own
+	if err != nil {
+		return nil, err
+	}
 	c := &clients{}
 	switch s.Topology {
 	case "single", "red":
@@ -90,7 +97,7 @@ func (s Site) open(log *slog.Logger) (*clients, error) {
 		locks, err := core.New(rdb, core.Options{
 			WatchdogTimeout: watchdog, CommandTimeout: commandTimeout, PollInterval: pollInterval,
 			ReplicaAcks: s.Acks, ReplicaTimeout: 500 * time.Millisecond, Logger: log,
-			FairWaitTimeout: 5 * time.Second,
+			FairWaitTimeout: 5 * time.Second, Delegation: delegation.Service{Keys: keys, Name: audience},
 		})
 		if err != nil {
 			return nil, err
@@ -124,7 +131,7 @@ func (c *clients) idle() bool {
 func (c *clients) locker(n Name) core.Locker {
 	locks := c.locks[0]
 	switch n.Kind {
-	case "lock":
+	case "lock", "guests":
 		return locks.Lock(n.Name)
 	case "fair":
 		return locks.FairLock(n.Name)

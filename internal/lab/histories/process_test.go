@@ -86,6 +86,13 @@ func (p *process) write(l line) {
 	p.err = errors.Join(p.err, err)
 }
 
+// fail makes the process fail at its end.
+func (p *process) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = errors.Join(p.err, err)
+}
+
 func (p *process) record(c Call) { p.write(line{Call: &c}) }
 
 // A caller takes one lock after another.
@@ -136,9 +143,12 @@ func (c *caller) visit(ctx context.Context) {
 		defer cancel()
 	}
 	call := Call{Name: n.Name, Kind: n.Kind, Lease: opts.LeaseTime, Wait: opts.WaitTime, Takes: n.Takes, Permits: n.Permits}
-	if n.Kind == "once" {
+	switch {
+	case n.Kind == "once":
 		c.visitOnce(ctx, call, opts)
-	} else {
+	case n.Kind == "guests" && c.chance(75):
+		c.visitAsGuest(ctx, call, opts)
+	default:
 		c.enter(ctx, n, call, opts, 1)
 	}
 	time.Sleep(c.between(0, 5*time.Millisecond))
@@ -150,6 +160,12 @@ func (c *caller) enter(ctx context.Context, n Name, call Call, opts core.Acquire
 	lease, err := c.clients.locker(n).Acquire(ctx, opts)
 	if !c.acquired(&call, lease, err) {
 		return
+	}
+	if n.Kind == "guests" {
+		if err := c.invite(call, lease); err != nil {
+			c.fail(err)
+		}
+		time.Sleep(c.between(0, 100*time.Millisecond)) // the others need a moment to come
 	}
 	valid := c.keep(lease)
 	if valid > 0 && depth < 3 && n.Kind != "red" && n.Kind != "semaphore" && c.chance(15) {
@@ -212,6 +228,8 @@ func (c *caller) acquired(call *Call, lease *core.Lease, err error) bool {
 	switch {
 	case err == nil:
 		call.Token, _ = lease.Token()
+	case errors.Is(err, core.ErrParentLost):
+		call.Result = ParentLost
 	case errors.Is(err, core.ErrNotAcquired):
 		call.Result = Refused
 	default:

@@ -93,8 +93,8 @@ func TestHistories(t *testing.T) {
 				total.add(tally)
 				total.Operations += tally.Operations
 			}
-			t.Logf("%d calls ordered; grants %v, refusals checked %v and %d not, waiters checked %v with up to %v beside what was free, records found %v; faults %v",
-				total.Operations, total.Grants, total.Refusals, total.Unchecked, total.Waiters, total.Beside.Round(time.Millisecond), total.Records, happened)
+			t.Logf("%d calls ordered; grants %v, %d of them of guests from other processes, refusals checked %v and %d not, waiters checked %v with up to %v beside what was free, records found %v; faults %v",
+				total.Operations, total.Grants, total.Guests, total.Refusals, total.Unchecked, total.Waiters, total.Beside.Round(time.Millisecond), total.Records, happened)
 			for _, kind := range s.kinds {
 				if total.Grants[kind] == 0 {
 					t.Errorf("no %s lock was granted", kind)
@@ -112,6 +112,7 @@ func (t *Tally) add(other Tally) {
 	}
 	t.Beside = max(t.Beside, other.Beside)
 	t.Unchecked += other.Unchecked
+	t.Guests += other.Guests
 }
 
 // run runs a round and checks its history. It returns once all names are free.
@@ -129,10 +130,11 @@ func (r *round) run(dir string) Tally {
 			names = append(names, n)
 		}
 	}
+	tokens := r.t.TempDir()
 	for i := range processes {
 		r.sites = append(r.sites, Site{
 			Topology: r.topology, Addrs: r.addrs(i), Acks: r.acks, Names: names,
-			Process: i, Seed: r.random.Uint64(), Callers: callers, Unrecords: !r.records,
+			Process: i, Seed: r.random.Uint64(), Callers: callers, Unrecords: !r.records, Tokens: tokens,
 		})
 		r.start(r.sites[i])
 	}
@@ -387,7 +389,7 @@ func addrs(servers []*redistest.Server) (all []string) {
 	return all
 }
 
-var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once", "semaphore", "rerun", "refuse"}
+var allKinds = []string{"lock", "fair", "fenced", "read", "write", "once", "semaphore", "guests", "rerun", "refuse"}
 
 // durable makes a server confirm a write only once it survives a kill.
 var durable = []string{"appendonly yes", "appendfsync always"}
