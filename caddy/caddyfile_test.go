@@ -114,7 +114,6 @@ func TestMistakes(t *testing.T) {
 		"no delegators":        {inLock("key a\ntrusted_delegators"), 9, "trusted_delegators needs addresses"},
 		"delegate_to":          {inLock("key a\ndelegate_to a,b"), 10, `delegate_to is "a,b"; want the name of a service`},
 		"delegate_to, nobody":  {inLock("key a\ndelegate_to"), 9, "delegate_to needs a value"},
-		"delegate_to a limit":  {inLock("key a\nlimit 5\ndelegate_to b"), 11, "there is both delegate_to and limit"},
 		"delegation, no name":  {inApp("embedded\ndelegation {\nkey x\n}"), 4, "want delegation NAME { key SECRET }"},
 		"delegation, a secret": {inApp("embedded\ndelegation edge my-pa55"), 4, "want delegation NAME { key SECRET }"},
 		"delegation, no key":   {inApp("embedded\ndelegation edge"), 4, "delegation has no key"},

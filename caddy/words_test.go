@@ -29,7 +29,6 @@ func TestMistakes_SameWords(t *testing.T) {
 		`"limit": 5, "fenced": true`:           `fenced is set with a limit, but several requests are inside at a time, so none has a token`,
 		`"limit": 5, "wait": "1s"`:             "",
 		`"delegates": "yes"`:                   `delegates is "yes"; want none, together or one_at_a_time`,
-		`"delegates": "together", "limit": 5`:  "",
 		`"mode": "read_write", "fenced": true`: "",
 		`"mode": "fenced", "fenced": true`:     "",
 		`"lease": "1ms", "wait": "1m30s"`:      "",

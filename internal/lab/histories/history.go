@@ -102,7 +102,7 @@ type hold struct {
 
 // levels are the holds of one owner, or of a holder and its guests. A level that ends without a confirmed
 // release ends together with the others: after the last moment at which one of them was valid, and no
-// later than the last grant. A guest's may end before, but nobody else gets the lock until then.
+// later than the last grant. A guest's may end before, but no stranger gets the lock until then.
 type levels struct {
 	n            int
 	valid, grant int64
