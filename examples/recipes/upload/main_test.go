@@ -64,7 +64,7 @@ func upload(t *testing.T, url, key, content string) demotest.Answer {
 	request.Header.Set("Content-Type", form.FormDataContentType())
 	request.Header.Set("Idempotency-Key", key)
 	request.Header.Set("X-Account", "anna")
-	request.Header.Set("Expect", "100-continue") // as curl does: a refusal comes before the body
+	request.Header.Set("Expect", "100-continue") // The server may refuse the body before it is sent.
 	return demotest.Do(t, request)
 }
 

@@ -19,18 +19,22 @@ const audience = "histories"
 // fresh is how old a token may be that certainly verifies: less than the skew that it bears.
 const fresh = 3 * time.Second
 
-// An invitation is what a holder tells other processes, in a file of its own.
+// An invitation is what a holder tells other processes. Each invitation is a file.
 type invitation struct {
 	Name, Token string
-	Owner       string // of the Call
-	Written     int64
+	// Owner is that of the holder's Call.
+	Owner   string
+	Written int64
 }
 
 // invite lets others in as guests of a lease, now or when it is over.
 func (c *caller) invite(call Call, lease *core.Lease) error {
 	token, err := lease.Delegate(audience)
+	if lease.Err() != nil { // There is nothing to delegate.
+		return nil
+	}
 	if err != nil {
-		return nil // the lease is over
+		return err
 	}
 	text, err := json.Marshal(invitation{Name: call.Name, Token: token, Owner: call.Owner, Written: now()})
 	if err != nil {
@@ -58,7 +62,7 @@ func (c *caller) visitAsGuest(ctx context.Context, call Call, opts core.AcquireO
 	c.begin(&call)
 	lease, err := c.clients.locks[0].Lock(call.Name).Acquire(core.WithDelegation(ctx, in.Token), opts)
 	if err == nil && now()-in.Written > int64(fresh) { // then it may be no guest
-		_ = lease.Release(context.Background()) // if it fails, the lock is unclaimed until the lease ends
+		_ = lease.Release(context.Background()) // If it fails, the lock is unclaimed until the lease ends.
 		err = errors.New("the token may have been too old")
 	}
 	if !c.acquired(&call, lease, err) {
@@ -90,7 +94,7 @@ func (c *caller) invited(name string) (latest invitation, ok bool, err error) {
 		case err != nil:
 			return latest, false, err
 		case now()-in.Written > int64(fresh):
-			_ = os.Remove(path) // or another caller does
+			_ = os.Remove(path) // Another caller may have removed it.
 		case in.Name == name && in.Written > latest.Written:
 			latest, ok = in, true
 		}

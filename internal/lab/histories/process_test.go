@@ -165,7 +165,7 @@ func (c *caller) enter(ctx context.Context, n Name, call Call, opts core.Acquire
 		if err := c.invite(call, lease); err != nil {
 			c.fail(err)
 		}
-		time.Sleep(c.between(0, 100*time.Millisecond)) // the others need a moment to come
+		time.Sleep(c.between(0, 100*time.Millisecond)) // The others need a moment to read the file.
 	}
 	valid := c.keep(lease)
 	if valid > 0 && depth < 3 && n.Kind != "red" && n.Kind != "semaphore" && c.chance(15) {

@@ -157,9 +157,9 @@ func (o *oracle) owned(e entry) bool {
 	return false
 }
 
-// mayProlong reports whether the lease of a leftover may be prolonged: by readers, and by
-// guests, who share a hash; by a command that a closed process sent before; or by a process that repeats its acquire
-// and finds that a rollback has granted it.
+// mayProlong reports whether the lease of a leftover may be prolonged: by readers, and by guests, who
+// share a hash; by a command that a closed process sent before; or by a process that repeats its
+// acquire and finds that a rollback has granted it.
 func (o *oracle) mayProlong(e entry) bool {
 	w := o.world
 	proc := w.processOf(ownerOf(e))

@@ -173,7 +173,7 @@ func Run(seed uint64) Result {
 	}
 	ids := w.stream("ids", 0)
 	defer func(system io.Reader) { cryptorand.Reader = system }(cryptorand.Reader)
-	cryptorand.Reader = &randReader{rng: ids} // for the IDs of clients, and for tokens
+	cryptorand.Reader = &randReader{rng: ids} // It is read for the IDs of clients and for tokens.
 	w.note("world", "%s", w.cfg)
 	for i := range w.cfg.nodes {
 		w.nodes = append(w.nodes, newNode(w, fmt.Sprintf("redis-%d:6379", i), w.cfg.clockRates[i]))
